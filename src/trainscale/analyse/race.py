@@ -172,7 +172,8 @@ def replay_races_of_run(run: RunInfo, records: Sequence[TrialRecord], verdicts: 
         return []
     series = [(convert(values, Config), values["ladder"]) for values in spec.series]
     points = [(config, devices) for config, ladder in series for devices in ladder]
-    return replay_races(points, records, count_most_rounds(spec.repeats), find_failed_parity(points, verdicts))
+    excluded = find_failed_parity(points, verdicts)
+    return replay_races(points, records, count_most_rounds(spec.repeats), excluded)
 
 
 def find_failed_parity(points: Sequence[PointKey], verdicts: Sequence[Verdict]) -> dict[Config, str]:

@@ -69,7 +69,7 @@ class EpochMeans:
 class ToAccuracy:
     """When a validation accuracy was first reached, if it was.
 
-    There is a mean only if all repeats reached it: a mean over only those that did would be too good.
+    There is a mean only if all repeats reached it; that of only some would be too good.
     """
 
     target: float
@@ -97,7 +97,7 @@ class Learning:
 
 @dataclass(frozen=True)
 class Point:
-    """All repeats of a series on one device count. Speeds are cluster-wide. A value that does not exist is None."""
+    """All repeats of a series on one device count. Speeds are cluster-wide; missing values are None."""
 
     config: Config
     series: str = column("title of its series")
@@ -199,7 +199,7 @@ class Series:
 
     @property
     def work_is_proven(self) -> bool | None:
-        """Whether every trial of every point did its work; None in journals that are older than the witness."""
+        """Whether every trial of every point did its work; None in older journals."""
         states = [point.witness == PROVEN for point in self.good if point.verdict]
         return all(states) if states else None
 
@@ -411,7 +411,7 @@ def summarise_learning(records: Sequence[TrialRecord], target: float | None = No
 
 
 def compute_training_seconds(record: TrialRecord, epochs: int | None = None) -> float:
-    """Return the time of ``epochs``, or of all, and of the first step; no validation."""
+    """Return the time of ``epochs`` (or all) and of the first step, without validation."""
     first_step = max((rank.first_step_seconds for rank in record.ranks), default=0.0)
     return first_step + sum(epoch.seconds for epoch in record.epochs[:epochs])
 

@@ -1,6 +1,6 @@
 """Means, ratios and spreads with their 95 % intervals.
 
-The values are run means, one per repeat. Steps within a run are correlated, so they only give the jitter.
+The values are run means, one per repeat. Steps within a run are correlated: they only give the jitter.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Interval:
         return None if half is None or not self.mean else half / abs(self.mean)
 
     def scaled(self, factor: float) -> Interval:
-        """Return the interval of the same quantity in another unit; ``factor`` is positive."""
+        """Return the interval in another unit; ``factor`` is positive."""
         return Interval(
             self.mean * factor,
             None if self.low is None else self.low * factor,
@@ -61,7 +61,7 @@ def mean_interval(values: Sequence[float], sequential: bool = False) -> Interval
 
 
 def sequential_factor(count: int, is_sequential: bool = True) -> float:
-    """Return how much wider an interval is where the values decide how many there are."""
+    """Return the factor of an interval where the values decide how many there are."""
     return 1 + _SEQUENTIAL / math.sqrt(count) if is_sequential else 1.0
 
 
@@ -178,7 +178,8 @@ def _compute_reach(parts: Sequence[Estimate], confidence: float) -> float | None
     total = math.fsum(square for square, _ in squares)
     if total == 0:
         return 0.0
-    welch = total**2 / math.fsum(square**2 / freedom for square, freedom in squares if math.isfinite(freedom))
+    terms = (square**2 / freedom for square, freedom in squares if math.isfinite(freedom))
+    welch = total**2 / math.fsum(terms)
     # Welch's degrees of freedom rely on spreads that a sequential rule leaves small by chance.
     freedom = min(part.freedom for part in parts) if any(part.is_sequential for part in parts) else welch
     return student_t(1 - (1 - confidence) / 2, freedom) * math.sqrt(total)

@@ -57,8 +57,8 @@ def compute_waiting_share(record: TrialRecord) -> float | None:
     """Return the largest share of a rank's window without samples ready."""
     if record.trial.config.data == SYNTHETIC:
         return None
-    shares = [rank.waited_seconds / rank.window_seconds for rank in record.ranks if rank.waited_seconds is not None]
-    return max(shares, default=None)
+    waits = [(rank.waited_seconds, rank.window_seconds) for rank in record.ranks]
+    return max((waited / window for waited, window in waits if waited is not None), default=None)
 
 
 def list_step_seconds(record: TrialRecord) -> list[float]:
@@ -70,7 +70,7 @@ def list_step_seconds(record: TrialRecord) -> list[float]:
 
 
 def compute_step_jitter(record: TrialRecord) -> float | None:
-    """Return the robust standard deviation of the speed. Asynchronous ranks add in quadrature."""
+    """Return the robust standard deviation of the speed; asynchronous ranks add in quadrature."""
     if is_synchronous(record.trial.config):
         steps = list_step_seconds(record)
         if not steps or min(steps) <= 0:

@@ -1,1 +1,1 @@
-"""The order of trials, preflight, batch search, parity of a plan, Slurm submission, and the run itself."""
+"""Which trial comes next, until what; the run itself; a Slurm submission."""

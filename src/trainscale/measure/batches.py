@@ -1,4 +1,4 @@
-"""Finds the largest batch that fits, by short real trials on one device, which batches.json records.
+"""Finds the largest batch that fits, by short real trials on one device; batches.json has them.
 
 The batch is doubled until memory runs out, then bisected. On a CPU, which may swap instead, a worker may allocate
 only its part of the free memory.
@@ -163,9 +163,10 @@ def try_batch(context: RunContext, search: Search, batch: int, share: float) -> 
     if failure.kind == OUT_OF_MEMORY:
         return replace(attempt, message=failure.message)
     name, largest = describe_config(search.config), search.largest
-    hint = f"\n  batch {largest.batch:,} fits: --max-batch {largest.batch} tries no larger one" if largest else ""
     reason = f"{failure.kind}: {failure.message}"
-    raise TrainscaleError(f"{name}: the search for the largest batch ended at {batch:,}: {reason}{hint}")
+    if largest:
+        reason += f"\n  batch {largest.batch:,} fits: --max-batch {largest.batch} tries no larger one"
+    raise TrainscaleError(f"{name}: the search for the largest batch ended at {batch:,}: {reason}")
 
 
 def find_largest_to_try(plan: Plan, config: Config, counts: Sequence[int]) -> tuple[int, str]:
@@ -224,7 +225,8 @@ def describe_search(search: Search) -> str:
     memory = f" ({largest.memory_bytes / 2**30:.1f} GiB)" if largest.memory_bytes is not None else ""
     if failing is None:
         return f"{name}: batch {largest.batch:,} still fits{memory}; not tried further: {search.bound}"
-    return f"{name}: the largest batch that fits is {largest.batch:,}{memory}; {failing.batch:,} does not{memory_limit}"
+    fits = f"the largest batch that fits is {largest.batch:,}{memory}"
+    return f"{name}: {fits}; {failing.batch:,} does not{memory_limit}"
 
 
 # ---- batches.json

@@ -88,7 +88,7 @@ def run_trial(
 
 
 def make_spec(plan: Plan) -> JsonObject:
-    """Return what makes two commands the same run. A run may be continued with other timeouts."""
+    """Return what two commands of one run share. It may be continued with other timeouts."""
     work, measurement = plan.experiment.work, plan.experiment.measurement
     interface = plan.experiment.cluster.interface
     has_several_hosts = len(plan.available.hosts) > 1
@@ -140,7 +140,6 @@ def should_submit(experiment: Experiment, environment: Mapping[str, str] = os.en
         return True
     without_effect = [key for key, value in experiment.to_dict().items() if key in _FOR_SLURM and value]
     if without_effect and experiment.resources.launcher in (None, "local", "ssh"):
-        raise InputError(
-            f"{without_effect[0]}: no job is submitted to Slurm here; valid with --launcher slurm and --nodes N"
-        )
+        problem = f"{without_effect[0]}: no job is submitted to Slurm here"
+        raise InputError(f"{problem}; valid with --launcher slurm and --nodes N")
     return False

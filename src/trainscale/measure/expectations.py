@@ -120,7 +120,7 @@ def find_expectation_file(plan: Plan, trial: Trial) -> Path:
 
 
 def estimate_seconds(plan: Plan) -> float:
-    """Estimate the time of all expectations of a plan that are not in the cache."""
+    """Estimate the time of a plan's expectations that are not in the cache."""
     seconds: dict[Path, float] = {}
     cores = max(1, plan.available.cores_per_device) * len(plan.available.hosts[0].devices)
     flops = _GPU_FLOPS if plan.available.kind == "cuda" else _CORE_FLOPS * cores
@@ -141,6 +141,7 @@ def _read(path: Path, workers: int) -> Expectation | None:
         return None
     head, part = cached
     spreads = select_part(part, "spread/")
+    tensor_spreads = select_part(part, "gradient_spread/")
     return Expectation(
         losses=_split_rows(part["losses"], workers),
         initial_losses=part["initial_losses"],
@@ -154,14 +155,14 @@ def _read(path: Path, workers: int) -> Expectation | None:
         head_gradient_spread=spreads.pop("head_gradient", (0.0,))[0],
         spreads={name: values[0] for name, values in spreads.items()},
         tensor_gradients=select_part(part, "gradient/"),
-        tensor_gradient_spreads={name: values[0] for name, values in select_part(part, "gradient_spread/").items()},
+        tensor_gradient_spreads={name: values[0] for name, values in tensor_spreads.items()},
         samples=SampleFacts(*part["samples"]),
         arithmetic=head["arithmetic"],
     )
 
 
 def select_part(arrays: Arrays, prefix: str) -> Arrays:
-    """Return the arrays of a kind, without its prefix; an array named ``prefix`` keeps its name."""
+    """Return the arrays whose names begin with ``prefix``, by the rest of the name, if any."""
     part = {name: values for name, values in arrays.items() if name.startswith(prefix)}
     return {name.removeprefix(prefix) or name: values for name, values in part.items()}
 
@@ -210,7 +211,7 @@ def _compute_code_hash(folder: Path) -> str:
 
 
 def read_cached(path: Path) -> tuple[JsonObject, Arrays] | None:
-    """Return what describes the numbers, and the numbers by name; None if they cannot be read."""
+    """Return the head and the numbers by name; None if they cannot be read."""
     try:
         with path.open("rb") as file:
             head = json.loads(file.readline())

@@ -93,7 +93,7 @@ def measure_experiment(
 ) -> Iterator[tuple[Journal, str | None]]:
     """Measure what the journal lacks. Yield it, still locked, and why the run was interrupted.
 
-    The reason is None if it was not, empty if nobody knows. ``check`` is called before anything is measured.
+    The reason is None if it was not, empty if unknown. ``check`` is called before anything is measured.
     """
     launcher = make_launcher(experiment, mpi)
     pythons = choose_pythons(experiment.work.frameworks, dict(experiment.resources.python or ()))
@@ -187,7 +187,8 @@ def measure_plan(context: RunContext, journal: Journal, listener: RunListener) -
         if record is None:
             expectation = expectations.find(step.trial)
             has_witness = not isinstance(expectation, str)
-            measured = run_trial(context, step.trial, step.measure, listener.trial_moves, witness=has_witness)
+            moves = listener.trial_moves
+            measured = run_trial(context, step.trial, step.measure, moves, witness=has_witness)
             record = apply_verdict(measured, expectation)
         journal.append(record)
         to_repeat.discard(record.trial.key)

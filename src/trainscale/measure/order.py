@@ -1,4 +1,4 @@
-"""Decides which trial comes next: of a fixed list, by a budget or intervals, or in a search (analyse/race.py).
+"""Decides which trial comes next: by a fixed list, a budget, intervals, or a search (analyse/race.py).
 
 Everything here is pure: it looks at the plan and at the records so far.
 """
@@ -44,9 +44,10 @@ def choose_next_trial(plan: Plan, records: Sequence[TrialRecord]) -> NextTrial |
         race = next((race for race in races if race.waiting), None)
         if race is not None:  # small batches first in every other round
             config = sorted(race.waiting, key=lambda config: config.batch)[0 if race.round % 2 else -1]
-            used = {r.trial.repeat for r in records if r.trial.short and r.trial.point == (config, race.devices)}
-            repeat = next(number for number in count() if number not in used)
-            return NextTrial(Trial(config, race.devices, repeat, short=True), make_short_measure(measurement))
+            point, short = (config, race.devices), [record.trial for record in records if record.trial.short]
+            used = {trial.repeat for trial in short if trial.point == point}
+            trial = Trial(*point, repeat=next(number for number in count() if number not in used), short=True)
+            return NextTrial(trial, make_short_measure(measurement))
         won: defaultdict[Config, set[int]] = defaultdict(set)  # the device counts that are measured in full
         for race in races:
             if race.winner is not None:
@@ -105,7 +106,7 @@ def _choose_by_results(plan: Plan, records: Sequence[TrialRecord]) -> NextTrial 
     if measurement.budget is not None:
         further = {further.point for further in plan.further_points}
         seconds_left = measurement.budget - sum(r.seconds for r in records if r.trial.point not in further)
-        # Every point is measured once, even past the budget. Further trials must be able to end within it.
+        # Every point is measured once, even past the budget. Further trials must end within it.
         if repeats[point] and seconds_left < overhead + _LEAST_WINDOW:
             return None
         share = measurement.budget / (len(plan.points) * LEAST_ROUNDS)
@@ -119,7 +120,7 @@ def _choose_by_results(plan: Plan, records: Sequence[TrialRecord]) -> NextTrial 
 def _choose_most_useful_point(
     plan: Plan, repeats: Counter[PointKey], records: Sequence[TrialRecord]
 ) -> PointKey | None:
-    """Return the point whose repeat is worth most: by default that with the widest interval."""
+    """Return the point whose repeat is worth most, by default that of the widest interval."""
     measurement, hopeless = plan.experiment.measurement, find_hopeless_points(records)
     points = [point for point in plan.points if point not in hopeless]
     fewest = min((repeats[point] for point in points), default=0)
@@ -134,7 +135,7 @@ def _choose_most_useful_point(
             speed = mean_interval([compute_samples_per_second(record) for record in good], sequential=True)
             if len(good) >= LEAST_ROUNDS and speed.relative is not None:
                 widths[point] = speed.relative
-            # Under a budget the time is limited, so a trial on few devices costs as much as one on all.
+            # Under a budget, a trial on few devices costs as much time as one on all.
             devices = point[1] if measurement.budget is None else 1
             cost = devices * fmean(record.seconds for record in good)
             estimate = make_estimate(speed, len(good), is_sequential=True)
@@ -182,8 +183,8 @@ def choose_point(points: Mapping[PointKey, Repeated], target: float) -> PointKey
 
 # ---- how many steps
 #
-# If a trial costs C besides its window and c a step, and steps vary by V within and by B between processes, the product
-# of cost and variance is least for √(C/c · V/B) steps (Kalibera and Jones, 2013).
+# If a trial costs C besides its window and c a step, and steps vary by V within and by B between processes,
+# cost times variance is least for √(C/c · V/B) steps (Kalibera and Jones, 2013).
 
 LEAST_STEPS = 5  # of a window
 _LEAST_FREEDOM = 3  # repeats beyond the first of each point, to estimate the variance between processes
@@ -272,10 +273,12 @@ def skip_for_memory(plan: Plan, trial: Trial, records: Sequence[TrialRecord]) ->
     if not trial.short:
         return None
     config, work = trial.config, replace(trial.config, batch=0)
-    alike = [r for r in records if r.trial.devices == trial.devices and replace(r.trial.config, batch=0) == work]
+    same_count = [record for record in records if record.trial.devices == trial.devices]
+    alike = [record for record in same_count if replace(record.trial.config, batch=0) == work]
     failed = min((r.trial.config.batch for r in alike if r.status == OUT_OF_MEMORY), default=config.batch)
     if failed < config.batch:
-        return make_unmeasured(plan, trial, Failure(SKIPPED, f"not tried: batch {failed} ran out of memory"))
+        message = f"not tried: batch {failed} ran out of memory"
+        return make_unmeasured(plan, trial, Failure(SKIPPED, message))
     peaks: defaultdict[int, float] = defaultdict(float)  # by batch, of the rank that needs most
     for record in alike:
         sizes = [

@@ -1,4 +1,4 @@
-"""Proves that frameworks which are compared train the same network: each computes a few steps.
+"""Proves that the compared frameworks train the same network: each computes a few steps.
 
 Every difference between their numbers has a tolerance. Numbers in float32 are compared with the reference's float64;
 no computation with fewer bits meets their tolerances.
@@ -30,8 +30,8 @@ LOGITS_64 = 1e-7
 LOSSES_64 = 1e-6
 WEIGHTS_64 = 1e-4  # of the change in three steps, not of the weights themselves
 STATISTICS_64 = 1e-5
-# A deep network amplifies rounding, so float32 may differ from float64 as much as the reference does, times this,
-# between the two bounds. The reference is held to the same. TF32 has 2¹³ times the rounding of float32.
+# A deep network amplifies rounding, so float32 may differ from float64 as much as the reference does, times
+# this, between the two bounds; and vice versa. TF32 has 2¹³ times the rounding of float32.
 FLOAT32_FACTOR = 30.0
 LOGITS_32 = (3e-6, 5e-3)
 FIRST_LOSS_32 = (3e-5, 5e-4)  # a single number may be near the exact one by chance
@@ -201,7 +201,7 @@ def compare(reference: NumberPair, other: NumberPair) -> tuple[Check, ...]:
     (exact, baseline), (double, single) = reference, other
 
     def check_as_close(name: str, measure: Measure, part: str, bounds: tuple[float, float]) -> Check:
-        """Check that float32 is as close to float64 as the reference's, and vice versa."""
+        """Check that float32 is as near to float64 as the reference's, and vice versa."""
         least, most = bounds
         first, own = (_check(name, measure, exact, side, part, most) for side in (baseline, single))
         if own.difference is None or first.difference is None:

@@ -1,4 +1,4 @@
-"""Runs a whole sweep as one Slurm job. The same command finds the job again by the run's directory."""
+"""Runs a whole sweep as one Slurm job, which the same command finds again by the run's directory."""
 
 import json
 import os
@@ -55,23 +55,25 @@ def plan_for_nodes(experiment: Experiment) -> Plan:
         gpus = max(gpus, experiment.resources.gpus_per_host or 0) or _UNKNOWN_NODE[1]
     node_gpus = tuple(Gpu(index, "", 0, "") for index in range(gpus)) if kind == "cuda" else ()
     names = [f"node {number}" for number in range(1, (experiment.cluster.nodes or 1) + 1)]
-    hosts = [
-        Host(alias=name, facts=HostFacts(Machine(name, "", tuple(range(cpus)), 1, 0, 0, node_gpus, "", 0.0, None)))
-        for name in names
-    ]
+    hosts = []
+    for name in names:
+        machine = Machine(name, "", tuple(range(cpus)), 1, 0, 0, node_gpus, "", 0.0, None)
+        hosts.append(Host(alias=name, facts=HostFacts(machine)))
     return make_plan(experiment, find_devices(hosts, experiment))
 
 
 def select_directory_settings(experiment: Experiment) -> SettingValues:
     """Return the settings that a directory is named after."""
-    values = {key: value for key, value in experiment.to_dict().items() if value or key not in _OMITTED_UNSET}
-    settings = {key: value for key, value in values.items() if key not in _PATIENCE}
+    values = experiment.to_dict()
+    omitted = {*_PATIENCE, *(key for key in _OMITTED_UNSET if not values[key])}
+    settings = {key: value for key, value in values.items() if key not in omitted}
     return dict(json.loads(json.dumps(settings)))
 
 
 def _select_run_settings(experiment: Experiment) -> SettingValues:
     """Return the settings that a continued run must have too."""
-    return {key: value for key, value in select_directory_settings(experiment).items() if key not in _MACHINE}
+    settings = select_directory_settings(experiment)
+    return {key: value for key, value in settings.items() if key not in _MACHINE}
 
 
 _LEAST_FOR_A_SIGNAL = 600.0  # seconds: Slurm may send it a minute early, which is too much of a short job
@@ -85,13 +87,15 @@ def make_script(experiment: Experiment, time: str, directory: Path, flags: Seque
     """
     seconds = parse_time(time)
     if "\\" in str(directory):  # there Slurm would not replace %j by the number of the job
-        raise InputError(f"output {directory}: Slurm cannot write to a path with a backslash; name another by -o")
+        problem = "Slurm cannot write to a path with a backslash"
+        raise InputError(f"output {directory}: {problem}; name another by -o")
     slurm = experiment.slurm
     further = []  # each as a single argument: "--qos high" becomes "--qos=high"
     for line in slurm.sbatch:
         match = re.fullmatch(r"(?P<name>--[\w-]+|-\w)(?:(?P<joint>=|\s+)?(?P<value>.*))?", line.strip())
         if match is None:
-            raise InputError(f"--sbatch: {line!r} is not an option of sbatch; valid: such as --sbatch=--constraint=gpu")
+            valid = "valid: such as --sbatch=--constraint=gpu"
+            raise InputError(f"--sbatch: {line!r} is not an option of sbatch; {valid}")
         joint = "=" if match["value"] and match["name"].startswith("--") else ""
         further.append(f"{match['name']}{joint}{match['value'] or ''}")
     names = {option.partition("=")[0] for option in further}
@@ -152,7 +156,7 @@ def parse_time(text: str) -> float | None:
         raise InputError(f"--time: {text!r} is not a time that Slurm reads; {valid}")
     days, *parts = match.groups()
     numbers = [int(part) for part in parts if part is not None]
-    # After days the hours come first; three numbers begin with the hours, one or two with the minutes.
+    # After days come the hours; three numbers begin with the hours, one or two with the minutes.
     units = [int(days or 0), *([] if days is not None or len(numbers) == 3 else [0]), *numbers]
     seconds = sum(unit * per for unit, per in zip(units, _SECONDS_PER_UNIT, strict=False))
     if not seconds:
@@ -168,7 +172,7 @@ def format_time(seconds: float) -> str:
 
 
 _TIMEOUT_SECONDS = 60
-# sbatch prefers these variables to the options in a script. The names of most follow from the option.
+# sbatch prefers these variables to a script's options. Most names follow from the option.
 _VARIABLES = {"--time": "SBATCH_TIMELIMIT", "--mem": "SBATCH_MEM_PER_NODE"}
 
 

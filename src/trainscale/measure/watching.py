@@ -1,4 +1,4 @@
-"""Shows a run that another process measures, by its journal, its lock, and what Slurm says of its job."""
+"""Shows a run that another process measures, by its journal, its lock, and the state of its Slurm job."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class FollowedRun:
 
     @property
     def has_begun(self) -> bool:
-        """List the directory: a shared file system may remember for a minute that a file did not exist."""
+        """List the directory: a shared file system may remember for a minute that no file was there."""
         try:
             return RUN in os.listdir(self.directory)  # noqa: PTH208
         except OSError:
@@ -159,7 +159,7 @@ def make_plan_of_run(run: RunInfo, planned: Plan | None = None) -> Plan:
     if planned is not None:
         experiment = planned.experiment.replace_values(**values)
         return replace(planned, experiment=experiment, ladders=ladders)
-    # As many devices as the run had, on hosts without names. Servers that stand apart need further ones.
+    # As many devices as the run had, on hosts without names. Servers that stand apart need more.
     config = next(iter(ladders))
     counts = spec.hosts or [2 * most + max(config.servers, 0)]
     hosts = tuple(
@@ -289,9 +289,9 @@ _COPIED = (RUN, BATCHES, PARITY, TRIALS)
 
 @contextmanager
 def copy_journal(host: Host, directory: str, settings: SshSettings) -> Iterator[tuple[Path, Callable[[], bool]]]:
-    """Yield a copy of a journal on another host, and a function that updates it and tells whether the run goes on.
+    """Yield a copy of a journal on another host, and a function that updates it and tells if the run goes on.
 
-    The host needs a shell, but not trainscale: a script there sends what is new once a second, over one ssh.
+    The host needs only a shell: a script there sends what is new once a second, over one ssh connection.
     """
     shell = shlex.join(["exec", "/bin/sh", "-s", "--", directory])
     argv = [*make_ssh_command(HostAccess(), settings, host), "--", host.name, shell]
@@ -304,7 +304,8 @@ def copy_journal(host: Host, directory: str, settings: SshSettings) -> Iterator[
         ours, theirs = socket.socketpair()  # unlike a pipe, it has a timeout
         stack.enter_context(ours)
         with theirs:
-            ssh = stack.enter_context(subprocess.Popen(argv, stdin=script, stdout=theirs.fileno(), stderr=errors))
+            process = subprocess.Popen(argv, stdin=script, stdout=theirs.fileno(), stderr=errors)
+            ssh = stack.enter_context(process)
         stack.callback(ssh.kill)
         ours.settimeout(_SILENT_SECONDS)
         stream = stack.enter_context(ours.makefile("rb"))

@@ -21,7 +21,7 @@ class DecodingError(ValueError):
     """The text is not JSON, or a value has the wrong type."""
 
 
-# Control characters but newline and tab, and halves of surrogate pairs: as JSON writes them, and as they are then.
+# Control characters but newline and tab, and halves of surrogate pairs: in JSON, and decoded.
 _ESCAPED = re.compile(rb"\\(?:[bfr]|u00[0189]|u007f|ud[89a-f])|\x7f|\xc2[\x80-\x9f]", re.IGNORECASE)
 _UNPRINTABLE = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")
 
@@ -55,7 +55,7 @@ def decode_object(text: str | bytes) -> JsonObject:
     has_unprintable = _ESCAPED.search(data) is not None  # or what looks like it
     values: Any = None
     try:
-        # msgspec takes a fraction of the time (bench/journal.py), but accepts numbers that no statistics can use.
+        # msgspec is much faster (bench/journal.py), but accepts numbers that no statistics can use.
         if not has_unprintable and _LONG_NUMBER not in data.translate(_EQUAL_DIGITS):
             values = msgspec.json.decode(data)
     except (ValueError, RecursionError):

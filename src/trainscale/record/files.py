@@ -30,7 +30,7 @@ def write_atomically(path: Path, content: str | bytes, mode: int = 0o666) -> Pat
 
 
 def write_output(output: str | Path, content: str | bytes) -> Path:
-    """Write the file that a person named by --output. An InputError says why it cannot be written."""
+    """Write the file that a person named by --output, or raise InputError."""
     path = Path(output)
     if path.is_dir():
         raise InputError(f"--output {output}: this is a directory; valid: the name of a file")

@@ -190,7 +190,7 @@ def read_trials(directory: Path, skip: Callable[[str], None] | None = None) -> l
     path = directory / TRIALS
     records: dict[str, TrialRecord] = {}
     damage: list[DamagedLine] = []
-    # The garbage collector would take a third of the time of a large journal (bench/journal.py).
+    # The garbage collector would take a third of a large journal's time (bench/journal.py).
     was_enabled = gc.isenabled()
     gc.disable()
     try:

@@ -155,13 +155,14 @@ def collect_provenance(
         commit = done.stdout.strip()
     # Those of other hosts are not known before their ranks report them.
     own_variables = {} if hosts else select_allocator_variables(os.environ)
+    described_hosts = {name: _describe_machine(facts.machine) for name, facts in (hosts or {}).items()}
     return {
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "command": shlex.join(["trainscale", *arguments]),
         "trainscale": __version__,
         "commit": commit or None,
         "machine": {**_describe_machine(machine), "system": f"{platform.system()} {platform.release()}"},
-        **({"hosts": {name: _describe_machine(facts.machine) for name, facts in hosts.items()}} if hosts else {}),
+        **({"hosts": described_hosts} if hosts else {}),
         **({"data": {name: getattr(dataset, name) for name in _DATASET_FIELDS}} if dataset else {}),
         "allocator": {"setting": allocator, **ALLOCATORS[allocator], **own_variables},
         "frameworks": {name: facts.versions for name, facts in frameworks.items()},

@@ -78,8 +78,8 @@ class TrialRecord:
     notes: tuple[str, ...] = ()
     unit: str = IMAGES
     witness: WitnessVerdict | None = None  # None in journals of versions that had no witness
-    # Not in the journal, which would be many times longer: how the first steps changed tensors of the last worker,
-    # the gradients of its closing steps, and the samples of a trial with real data.
+    # Not in the journal, which would be many times longer: how the first steps changed the last worker's
+    # tensors, the gradients of its closing steps, and the samples of a trial with real data.
     sketches: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
     closing_sketches: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
     samples_seen: tuple[SeenByRank, ...] = ()
@@ -90,7 +90,7 @@ class TrialRecord:
 
     @property
     def compilation(self) -> str:
-        """``cold`` if a rank compiled a program, ``warm`` if a cache had all, ``none`` if there were none."""
+        """``cold`` if a rank compiled a program, ``warm`` if a cache had all, ``none`` without programs."""
         states = {rank.compilation for rank in self.ranks}
         return next((state for state in (COLD, WARM, NONE) if state in states), "")
 
