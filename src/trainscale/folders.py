@@ -1,7 +1,7 @@
 """The user's folders for data and for what may be deleted at any time, by the XDG specification.
 
-A variable that is empty or holds a relative path counts as unset. worker/inspection/host.py repeats that rule,
-because a worker has no platformdirs.
+The folders are the same on every system. A variable that is empty or holds a relative path counts as unset.
+worker/inspection/host.py repeats that rule, because a worker has no platformdirs.
 """
 
 from pathlib import Path
@@ -11,7 +11,7 @@ _APPLICATION = "trainscale"
 
 def find_data_folder() -> Path:
     """Return the data folder: ``$XDG_DATA_HOME/trainscale`` or ``~/.local/share/trainscale``."""
-    from platformdirs.unix import Unix  # the same folders on every system; imported late, for a quick --help
+    from platformdirs.unix import Unix  # imported late, for a quick --help
 
     return Unix(_APPLICATION).user_data_path
 

@@ -88,7 +88,7 @@ def run_trial(
     available = find_local_devices(read_machine(), experiment)
     if hosts > 1:
         named = [
-            Host(alias=f"node{number + 1}", interface="lo", devices=(available.devices[number],))
+            Host(alias=f"node{number + 1}", interface="lo", devices=(available.hosts[0].devices[number],))
             for number in range(hosts)
         ]
         available = replace(available, hosts=tuple(named))

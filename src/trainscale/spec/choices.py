@@ -1,4 +1,4 @@
-"""What a plan chooses from: networks, strategies, default batches, all combinations of settings that are lists."""
+"""What a plan chooses from: networks, strategies, default batches, combinations of settings."""
 
 import re
 from dataclasses import dataclass, replace
@@ -34,19 +34,20 @@ def choose_network(text: str, framework: Framework, work: WorkSettings, dataset:
             libraries = [f"{library}:NAME" for library in framework.libraries]
             raise explain_unknown("model", name, [*models.list_names(), *libraries, "my_package.module:function"])
         shape = (work.image_size or _IMAGE_SIZE, classes or _CLASSES, _CHANNELS)
-        return Config(framework.name, name, 1, framework.usual_strategy, *shape, data=dataset.name), batch
-    shape = (work.image_size or info.image_size, classes or info.classes, info.channels)
-    try:
-        models.build(info.name, *shape[:2])
-    except models.ShapeError as error:
-        raise InputError(str(error)) from None
-    except (Exception, SystemExit) as error:
-        if info.plugin is None:
-            raise
-        reason = f"{type(error).__name__}: {error}"
-        plugin = info.plugin.reference
-        raise InputError(f"model {info.name!r} of the plug-in {plugin} cannot be built: {reason}") from None
-    return Config(framework.name, info.name, 1, framework.usual_strategy, *shape, data=dataset.name), batch
+    else:
+        name = info.name
+        shape = (work.image_size or info.image_size, classes or info.classes, info.channels)
+        try:
+            models.build(name, *shape[:2])
+        except models.ShapeError as error:
+            raise InputError(str(error)) from None
+        except (Exception, SystemExit) as error:
+            if info.plugin is None:
+                raise
+            reason = f"{type(error).__name__}: {error}"
+            plugin = info.plugin.reference
+            raise InputError(f"model {name!r} of the plug-in {plugin} cannot be built: {reason}") from None
+    return Config(framework.name, name, 1, framework.usual_strategy, *shape, data=dataset.name), batch
 
 
 def split_model(text: str) -> tuple[str, int | None]:
@@ -63,10 +64,23 @@ def split_model(text: str) -> tuple[str, int | None]:
     return name, int(last)
 
 
-def choose_strategies(experiment: Experiment, framework: Framework) -> list[tuple[str, int]]:
-    """Return the strategies with their servers: ``ps`` has --servers, or 1; ``ps:each`` has EACH_HOST."""
-    resources, choices = experiment.resources, []
-    for text in experiment.work.strategies or (framework.usual_strategy,):
+# ---- all combinations
+
+_PRECISIONS = ("fp32", "tf32", "bf16")  # of the default space: fp16 skips steps
+_NO_CANDIDATES = ("independent", "ps-async")  # nothing is exchanged; an image teaches less
+_SERVERS = (1, 2)
+
+
+def combine_choices(experiment: Experiment, framework: Framework, config: Config, batch: int | None) -> list[Config]:
+    """Return the config with all combinations of the settings that may be lists, strategies outermost.
+
+    A setting that is not given has one value, or in the default space of a search all that the framework offers.
+    ``config`` has the usual batch; ``batch`` is that of its entry in --models.
+    """
+    work, resources, search = experiment.work, experiment.resources, experiment.measurement.search
+    batches = (batch,) if batch is not None else work.batch or (config.batch,)
+    strategies = []  # with their servers: ps has --servers, or 1; ps:each has EACH_HOST
+    for text in work.strategies or (framework.usual_strategy,):
         name, _, count = text.lower().partition(":")
         if name not in STRATEGIES:
             raise explain_unknown("strategy", text, STRATEGIES)
@@ -79,37 +93,18 @@ def choose_strategies(experiment: Experiment, framework: Framework) -> list[tupl
             other = "servers apart" if APART in resources.server_placement else "round-robin placement"
             raise InputError(f"strategy {text!r}: not with {other}; it puts servers beside the workers of each host")
         servers = EACH_HOST if count == "each" else int(count) if count else resources.servers or 1
-        choices.append((name, servers if name in WITH_SERVERS else 0))
-    if resources.servers is not None and not any(servers for _, servers in choices):
+        strategies.append((name, servers if name in WITH_SERVERS else 0))
+    if resources.servers is not None and not any(servers for _, servers in strategies):
         valid = ", ".join(WITH_SERVERS)
         raise InputError(f"servers {resources.servers}: no strategy here has servers; valid with {valid}")
-    return choices
-
-
-# ---- all combinations
-
-_PRECISIONS = ("fp32", "tf32", "bf16")  # of the default space: fp16 skips steps
-_NO_CANDIDATES = ("independent", "ps-async")  # nothing is exchanged; an image teaches less
-_SERVERS = (1, 2)
-
-
-def combine_choices(experiment: Experiment, framework: Framework, config: Config, batch: int | None) -> list[Config]:
-    """Return the config with all combinations of the settings that may be lists, the strategies outermost.
-
-    A setting that is not given has one value, or in the default space of a search all that the framework offers here.
-    The batch of ``config`` is the usual one, ``batch`` the one that its entry of --models names.
-    """
-    work, resources, search = experiment.work, experiment.resources, experiment.measurement.search
-    batches = (batch,) if batch is not None else work.batch or (config.batch,)
-    strategies = choose_strategies(experiment, framework)
     layouts = work.layout or (framework.layouts.get(config.device, tuple(LAYOUTS))[0],)
     precisions, compiles = work.precision or ("fp32",), work.compile or (False,)
     if search == SEARCH_DEFAULT:
         if batch is None and not work.batch and config.scaling != STRONG:
             batches = tuple(dict.fromkeys((max(1, config.batch // 2), config.batch, 2 * config.batch)))
         if not work.strategies:
-            names = [name for name in framework.engines if name not in _NO_CANDIDATES]
-            strategies = [(name, n) for name in names for n in (_SERVERS if name in WITH_SERVERS else (0,))]
+            candidates = [name for name in framework.engines if name not in _NO_CANDIDATES]
+            strategies = [(name, n) for name in candidates for n in (_SERVERS if name in WITH_SERVERS else (0,))]
         layouts = work.layout or framework.layouts.get(config.device, layouts)
         precisions = work.precision or tuple(name for name in _PRECISIONS if name in framework.precisions)
         if not work.compile and framework.compiles and config.device == "cuda":

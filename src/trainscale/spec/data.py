@@ -1,4 +1,4 @@
-"""The data set of an experiment: what ``--data`` names and where its files lie, before anything is read."""
+"""The data set of an experiment: what ``--data`` names, and where its files are."""
 
 import os
 from dataclasses import dataclass

@@ -58,10 +58,6 @@ class AvailableDevices:
     memory_bytes: int = 0
 
     @property
-    def devices(self) -> tuple[Device, ...]:
-        return tuple(device for host in self.hosts for device in host.devices)
-
-    @property
     def devices_per_host(self) -> list[int]:
         """Number of devices on each host. Runs are comparable only if it is equal."""
         return [len(host.devices) for host in self.hosts]
@@ -117,7 +113,7 @@ def _share_device(host: Host, device: Device, number: int) -> Slot:
 
 
 def count_most_workers(config: Config, available: AvailableDevices) -> int:
-    """Return the most workers there is room for: 0 or less if the servers need too much."""
+    """Return the most workers; 0 or less if the servers need too much."""
     free = available.devices_per_host
     if config.placement == ROUND_ROBIN:
         workers = 0
@@ -142,7 +138,7 @@ def count_server_hosts(config: Config, available: AvailableDevices) -> int:
 
 
 def _count_server_devices(config: Config, available: AvailableDevices) -> int:
-    """Return the number of devices of a single machine that servers apart take."""
+    """Return the devices of a single machine that servers apart take."""
     is_alone = config.server_placement == APART and len(available.hosts) == 1 and config.device == "cpu"
     return config.servers if is_alone else 0
 

@@ -51,10 +51,9 @@ _EXCLUDING = (
     ("study search", "a search compares configurations, a study measures them"),
     ("study epochs until_accuracy", "a study measures speed; trainscale study --epochs computes training time"),
 )
-_EXCLUSIVE: dict[tuple[str, str], str] = {}
-for _keys, _reason in _EXCLUDING:
-    _key, *_others = _keys.split()
-    _EXCLUSIVE |= {(_key, other): _reason for other in _others}
+_EXCLUSIVE = {
+    (key, other): reason for keys, reason in _EXCLUDING for key, *others in [keys.split()] for other in others
+}
 
 
 @dataclass(frozen=True)
@@ -107,7 +106,7 @@ def make_experiment(
             if all(_is_set(given, key) for key in pair):
                 raise InputError(f"{' and '.join(pair).replace('_', ' ')} exclude each other: {reason}")
     for pair in _EXCLUSIVE:
-        if any(_is_set(flags, key) for key in pair):  # a flag wins over keys of the file that it excludes
+        if any(_is_set(flags, key) for key in pair):  # a flag wins over keys of the file
             values = {key: value for key, value in values.items() if key not in pair}
     values = {**values, **flags}
     if "until_accuracy" in values:
@@ -131,7 +130,7 @@ def read_experiment_file(path: Path) -> SettingValues:
         raise InputError(f"{path}: this experiment file is not UTF-8 text") from None
     except RecursionError:
         raise InputError(f"{path}: not usable: its lists or tables are nested too deeply") from None
-    except ValueError as error:  # not TOML, a whole number of thousands of digits, or a date such as day 40
+    except ValueError as error:  # not TOML, a number of thousands of digits, or day 40
         raise InputError(f"{path}: not TOML: {shorten(str(error), _LONGEST_REASON)}") from None
     settings = collect_settings()
     groups = {group.table: group for group in (*GROUPS, *PLUGIN_GROUPS)}

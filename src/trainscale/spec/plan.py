@@ -1,4 +1,4 @@
-"""The plan of a run: configs, ladders, and the order of the trials. What cannot be measured is refused here."""
+"""The plan of a run: configs, ladders, and the order of trials. It refuses what cannot be measured."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -8,7 +8,7 @@ from itertools import chain, product, zip_longest
 
 from ..errors import InputError, explain_unknown
 from ..worker import models
-from ..worker.data.facts import SYNTHETIC, DatasetFacts
+from ..worker.data.facts import SYNTHETIC
 from ..worker.frameworks.catalog import FRAMEWORKS, Framework
 from ..worker.job import ASYNCHRONOUS, Measure
 from .choices import OVERHEAD_SECONDS, choose_defaults, choose_network, combine_choices
@@ -75,8 +75,17 @@ class Plan:
         Those that an explanation needs most come first. Those that fit into the time are chosen, with fewer repeats
         if the needed ones do not fit otherwise. The first is always among them, and measured at least once.
         """
-        measurement, candidates = self.experiment.measurement, self._list_further_candidates()
-        if not measurement.explain or not candidates:
+        measurement, planned = self.experiment.measurement, set(self.points)
+        orders: list[list[PointKey]] = []
+        for config, ladder in self.ladders.items() if measurement.explain else ():
+            is_synchronous = config.strategy not in (*ASYNCHRONOUS, "local")
+            if is_synchronous and max(ladder) > 1 and "independent" in FRAMEWORKS[config.framework].engines:
+                alone, counts = remove_exchange(config), (max(ladder), 1, *sorted(ladder, reverse=True))
+                orders.append([(alone, n) for n in counts])
+        # By priority: each series' largest device count, then one device, then the rest.
+        by_priority = dict.fromkeys(chain.from_iterable(zip_longest(*orders)))
+        candidates: list[PointKey] = [point for point in by_priority if point is not None and point not in planned]
+        if not candidates:
             return ()
         # Without these the first series has no answer. On one device, it may be the work alone itself.
         needed, of_first = set(candidates[:1]), candidates[0][0]
@@ -84,7 +93,9 @@ class Plan:
             if remove_exchange(config) == of_first and (config.servers or 1 not in ladder):
                 needed |= {(of_first, 1)} & set(candidates)
         allowed = MOST_TIME * self.ladder_seconds
-        most = _FURTHER_REPEATS if measurement.is_sequential else min(_FURTHER_REPEATS, measurement.repeats)
+        most = _FURTHER_REPEATS
+        if not measurement.is_sequential:
+            most = min(most, measurement.repeats)
         found: list[FurtherPoint] = []
         for repeats in range(most, 0, -1):
             chosen: list[FurtherPoint] = []
@@ -110,23 +121,11 @@ class Plan:
             found = found or chosen
         return tuple(found or [FurtherPoint(*candidates[0], 1, measure)])
 
-    def _list_further_candidates(self) -> list[PointKey]:
-        """Return the points by priority: each series' largest device count, then one device, then the rest."""
-        orders = []
-        for config, ladder in self.ladders.items():
-            is_synchronous = config.strategy not in (*ASYNCHRONOUS, "local")
-            if is_synchronous and max(ladder) > 1 and "independent" in FRAMEWORKS[config.framework].engines:
-                alone, counts = remove_exchange(config), (max(ladder), 1, *sorted(ladder, reverse=True))
-                orders.append([(alone, n) for n in counts])
-        candidates = dict.fromkeys(chain.from_iterable(zip_longest(*orders)))
-        planned = set(self.points)
-        return [point for point in candidates if point is not None and point not in planned]
-
     def list_further_trials(self, repeat: int) -> list[Trial]:
         return [Trial(*further.point, repeat) for further in self.further_points if repeat < further.repeats]
 
     def list_trials(self) -> list[Trial]:
-        """Return all trials. The repeats of a point are spread over the run."""
+        """The repeats of a point are spread over the run."""
         repeats = range(self.experiment.measurement.repeats)
         rounds = [(*self.list_round(repeat), *self.list_further_trials(repeat)) for repeat in repeats]
         return list(chain.from_iterable(rounds))
@@ -176,27 +175,55 @@ class Plan:
 
 
 def make_plan(experiment: Experiment, available: AvailableDevices) -> Plan:
-    dataset = find_dataset(experiment.work.data)
-    _check_settings(experiment, dataset)
-    configs = []
-    work, frameworks = experiment.work, experiment.work.frameworks
-    unknown = next((name for name in frameworks if name.lower() not in FRAMEWORKS), None)
-    if unknown is not None:
-        raise explain_unknown("framework", unknown, FRAMEWORKS)
-    for name, text in product(frameworks, work.models):
+    work, training, measurement = experiment.work, experiment.training, experiment.measurement
+    dataset, loaders = find_dataset(work.data), experiment.resources.loaders
+    if training.epochs and not dataset.is_real:
+        raise InputError("epochs: random images teach nothing; valid with --data mnist, cifar10 or imagefolder:DIR")
+    if training.warmup_epochs and not training.epochs:
+        raise InputError(f"warmup epochs {training.warmup_epochs:g}: valid with --epochs")
+    if loaders and not dataset.is_real:
+        raise InputError(f"loaders {loaders}: synthetic images need none; valid with --data mnist, …")
+    if measurement.explain and training.epochs:
+        raise InputError("explain: an explanation is about steps; valid without --epochs and --until-accuracy")
+    if measurement.explain and measurement.search:
+        raise InputError("explain: a search measures most combinations briefly; valid without --search")
+    if measurement.strong_batch is not None and not measurement.study:
+        raise InputError(f"strong batch {measurement.strong_batch}: valid with --study")
+    if measurement.study and measurement.repeats < STUDY_REPEATS:
+        reason = f"a study repeats every point at least {STUDY_REPEATS} times"
+        raise InputError(f"repeats {measurement.repeats}: {reason}; valid: {STUDY_REPEATS} or more")
+    for name in work.frameworks:
+        if name.lower() not in FRAMEWORKS:
+            raise explain_unknown("framework", name, FRAMEWORKS)
+    configs: list[Config] = []
+    for name, text in product(work.frameworks, work.models):
         framework = FRAMEWORKS[name.lower()]
         config, batch = choose_network(text, framework, work, dataset)
         configs += _make_configs(experiment, available, framework, config, batch)
-    if experiment.measurement.study:
+    if measurement.study:
         configs += make_strong_configs(configs, available, experiment)
     if work.max_batch is not None and all(config.batch != AUTO for config in configs):
         raise InputError(f"max batch {work.max_batch}: no batch is searched; valid with --batch auto")
     if len(set(configs)) < len(configs):
         raise InputError("the same model, framework and strategy is requested twice")
     ladders = {config: choose_ladder(config, available, experiment.resources) for config in configs}
-    if dataset.is_real:
-        for config, counts in ladders.items():
-            _check_images_fit(config, counts, dataset.facts)
+    for config, counts in ladders.items() if dataset.is_real else ():
+        facts = dataset.facts
+        if config.channels != facts.channels:
+            need = f"model {config.model!r} takes images of {config.channels} channels"
+            raise InputError(f"{need}, {facts.name} has {facts.channels}")
+        if config.classes < facts.classes:
+            valid = f"valid: {facts.classes} or more"
+            raise InputError(f"classes {config.classes}: {facts.name} has {facts.classes}; {valid}")
+        for devices in () if config.batch == AUTO else counts:
+            batch = config.global_batch(devices)
+            where = f"{config.model} on {devices} devices"
+            if batch > facts.train:
+                images = f"the {facts.train} training images of {facts.name}"
+                raise InputError(f"a global batch of {batch} ({where}) is more than {images}")
+            if config.epochs == 1 and 2 * batch > facts.train:
+                epoch = f"one epoch of {facts.name} in batches of {batch} ({where})"
+                raise InputError(f"{epoch} is one step, which is not timed; valid: more epochs, or a smaller batch")
     return Plan(experiment, ladders, available, dataset)
 
 
@@ -210,7 +237,7 @@ def _make_configs(
     network: Config,
     batch: int | None,
 ) -> list[Config]:
-    """Return the configs of all combinations. A search leaves out those that the framework does not offer."""
+    """A search leaves out combinations that the framework does not offer."""
     work, resources, training = experiment.work, experiment.resources, experiment.training
     is_real = network.data != SYNTHETIC
     base = replace(
@@ -255,8 +282,8 @@ def make_strong_configs(configs: Sequence[Config], available: AvailableDevices, 
             raise InputError("batch auto: a study has a weak and a strong ladder; valid with --study: a number")
         ladder = choose_ladder(config, available, experiment.resources)
         if ladder[-1] > 1:
-            # The largest multiple of every device count that is at most the batch, so that what fits on one
-            # device under weak scaling fits under strong scaling too. If there is none, the smallest multiple.
+            # The largest multiple of every device count that is at most the batch, so that it fits on one
+            # device as under weak scaling. If there is none, the smallest multiple.
             step = math.lcm(*ladder)
             batch = experiment.measurement.strong_batch or max(step, config.batch // step * step)
             strong[replace(config, scaling=STRONG, batch=batch)] = None
@@ -280,42 +307,3 @@ def choose_ladder(config: Config, available: AvailableDevices, resources: Resour
             f" {', '.join(uneven)} devices; valid: a multiple of each device count"
         )
     return counts
-
-
-# ---- reasons to refuse a plan
-
-
-def _check_settings(experiment: Experiment, dataset: Dataset) -> None:
-    training, measurement, loaders = experiment.training, experiment.measurement, experiment.resources.loaders
-    if training.epochs and not dataset.is_real:
-        raise InputError("epochs: random images teach nothing; valid with --data mnist, cifar10 or imagefolder:DIR")
-    if training.warmup_epochs and not training.epochs:
-        raise InputError(f"warmup epochs {training.warmup_epochs:g}: valid with --epochs")
-    if loaders and not dataset.is_real:
-        raise InputError(f"loaders {loaders}: synthetic images need none; valid with --data mnist, …")
-    if measurement.explain and training.epochs:
-        raise InputError("explain: an explanation is about steps; valid without --epochs and --until-accuracy")
-    if measurement.explain and measurement.search:
-        raise InputError("explain: a search measures most combinations briefly; valid without --search")
-    if measurement.strong_batch is not None and not measurement.study:
-        raise InputError(f"strong batch {measurement.strong_batch}: valid with --study")
-    if measurement.study and measurement.repeats < STUDY_REPEATS:
-        reason = f"a study repeats every point at least {STUDY_REPEATS} times"
-        raise InputError(f"repeats {measurement.repeats}: {reason}; valid: {STUDY_REPEATS} or more")
-
-
-def _check_images_fit(config: Config, counts: Sequence[int], facts: DatasetFacts) -> None:
-    if config.channels != facts.channels:
-        need = f"model {config.model!r} takes images of {config.channels} channels"
-        raise InputError(f"{need}, {facts.name} has {facts.channels}")
-    if config.classes < facts.classes:
-        raise InputError(f"classes {config.classes}: {facts.name} has {facts.classes}; valid: {facts.classes} or more")
-    for devices in () if config.batch == AUTO else counts:
-        batch = config.global_batch(devices)
-        where = f"{config.model} on {devices} devices"
-        if batch > facts.train:
-            images = f"the {facts.train} training images of {facts.name}"
-            raise InputError(f"a global batch of {batch} ({where}) is more than {images}")
-        if config.epochs == 1 and 2 * batch > facts.train:
-            epoch = f"one epoch of {facts.name} in batches of {batch} ({where})"
-            raise InputError(f"{epoch} is one step, which is not timed; valid: more epochs, or a smaller batch")

@@ -185,7 +185,7 @@ def _parse_pythons(pairs: list[str]) -> tuple[tuple[str, str], ...]:
             raise ValueError(str(explain_unknown("framework", name, FRAMEWORKS)))
         if name in pythons:
             raise ValueError(f"two Pythons for {name}; valid: one")
-        # A path that does not exist here may exist on the hosts; the local launcher checks it.
+        # A path may exist on the hosts only; the local launcher checks it.
         is_on_hosts = path.startswith(os.sep) and not Path(path).exists()
         pythons[name] = path if is_on_hosts else find_python(path)
     return tuple(pythons.items())
@@ -279,7 +279,7 @@ class Setting:
 
 
 def setting(value_type: ValueType, description: str, *aliases: str, default: Any = None, **options: Any) -> Any:
-    """Declare a field of a SettingGroup, whose name is the key. ``options`` are fields of Setting."""
+    """Declare a field of a SettingGroup. ``options`` are fields of Setting."""
     options = {"metavar": value_type.metavar, **options}
     declared = Setting("", value_type, description, aliases, default, **options)
     return field(default=default, metadata={"setting": declared})
@@ -287,7 +287,7 @@ def setting(value_type: ValueType, description: str, *aliases: str, default: Any
 
 @dataclass(frozen=True)
 class SettingGroup:
-    """A frozen dataclass whose fields are all declared by ``setting``. None means that a setting is unset."""
+    """A frozen dataclass whose fields are declared by ``setting``. None means unset."""
 
     table: ClassVar[str]  # in an experiment file
     title: ClassVar[str]  # in --help
