@@ -32,20 +32,21 @@ _MODULES = {
     "compare": ".runs",
     "explain": ".runs",
     "load": ".runs",
-    "run": ".runs",
+    "run": ".cli.run",
 }
 
 if TYPE_CHECKING:
     from .analyse.series import Point as RunPoint
     from .analyse.series import Series as RunSeries
     from .analyse.statistics import Interval
+    from .cli.run import run
     from .errors import InputError, TrainscaleError
     from .export.columns import TrialRow
     from .questions.best.best import BestChoice, BestChoices
     from .questions.compare.compare import ComparisonPoint, RunComparison
     from .questions.explain.causes import ExplainedPart
     from .questions.explain.explain import RunExplanation
-    from .runs import Run, best, compare, explain, load, run
+    from .runs import Run, best, compare, explain, load
 
 __all__ = [
     "BestChoice",

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from .questions.explain.explain import RunExplanation
     from .spec.experiment import Experiment
 
-__all__ = ["Run", "RunInterrupted", "best", "compare", "explain", "load", "measure", "run"]
+__all__ = ["Run", "RunInterrupted", "best", "compare", "explain", "load", "measure"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -132,7 +132,7 @@ class Run:
         return self._copy(replace(self, _accuracy=accuracy))
 
     def _copy(self, run: Run, **values: Any) -> Run:
-        """Let ``run`` have what was read of this one, so that the files are read once."""
+        """Let ``run`` have what was read of this one."""
         vars(run).update({"info": self.info, "records": self.records, "parity": self.parity, **values})
         return run
 
@@ -233,28 +233,6 @@ def measure(
     if interruption is not None:
         raise RunInterrupted(interruption)
     return run
-
-
-def run(
-    file: str | Path | None = None,
-    *,
-    output: str | Path | None = None,
-    fresh: bool = False,
-    retry_failed: bool = False,
-    quiet: bool = False,
-    **settings: Any,
-) -> Run:
-    """Measure a scaling curve, as ``trainscale run`` does, and return the run.
-
-    ``settings`` are those of an experiment file, such as ``models=["resnet50:8"]``, ``devices=[1, 2]``, ``steps=50``;
-    they win over ``file``. The same call again continues the run, and returns at once if it is complete. ``output`` is
-    its directory, ``fresh`` measures everything anew, ``retry_failed`` tries failed points again, ``quiet`` prints
-    nothing. Failed points are part of the run. Raises ``InputError`` for wrong settings, before anything starts, and
-    ``KeyboardInterrupt`` if it is interrupted.
-    """
-    from .cli.run import measure_from_python
-
-    return measure_from_python(file, output, fresh, retry_failed, quiet, settings)
 
 
 def load(directory: str | Path) -> Run:

@@ -7,7 +7,6 @@ from factories import curve, make_config, make_run
 from stored_runs import write_run
 
 from trainscale import cli
-from trainscale.cli.report import choose_labels
 
 SPEEDS = {"slow": 50.0, "fast": 400.0}
 
@@ -62,9 +61,17 @@ def test_labels_and_published_curves_are_in_the_report_of_several_runs(
     assert f"{curve_id} differs from before ·" in " ".join(capsys.readouterr().out.split())
 
 
-def test_directories_of_the_same_name_are_told_apart_by_their_parents(tmp_path: Path) -> None:
-    assert choose_labels([tmp_path / "a" / "run", tmp_path / "b" / "run"]) == ["a/run", "b/run"]
-    assert choose_labels([tmp_path / "a" / "run", tmp_path / "b" / "other"]) == ["run", "other"]
+def test_directories_of_the_same_name_are_told_apart_by_their_parents(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("a/run", "b/run", "b/other"):
+        write_run(tmp_path / name, curve(make_config(), {1: 200.0}))
+    for second, labels in (("b/run", ("a/run", "b/run")), ("b/other", ("run", "other"))):
+        assert cli.main(["report", "a/run", second, "-o", second.replace("/", "-")]) == 0
+        page = (tmp_path / second.replace("/", "-") / "report.html").read_text()
+        for label in labels:
+            assert f">{label} · AlexNet" in page
 
 
 def test_a_report_of_other_runs_is_not_overwritten(directory: Path, tmp_path: Path) -> None:

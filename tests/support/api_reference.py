@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import trainscale
+from trainscale.cli.run import run
 from trainscale.export.columns import COLUMNS
-from trainscale.runs import run
 
 DOCS = Path(__file__).parents[2] / "docs"
 FUNCTIONS = ("load", "run", "explain", "best", "compare")

@@ -1,4 +1,4 @@
-"""``trainscale report DIR…``: write the tables and plots of a run again, or of several runs together."""
+"""``trainscale report DIR…``, and what a person sees when a run ends."""
 
 import json
 import sys
@@ -9,21 +9,26 @@ from shutil import get_terminal_size
 from textwrap import fill
 from typing import Any
 
+from rich.console import Console
+
 from ..analyse.throughput import parse_price
 from ..errors import InputError
+from ..questions.explain.text import list_closing_verdicts
 from ..questions.published.curves import PREFIX, find_curve
 from ..record.decoding import remove_unprintable
 from ..record.journal import RUN
-from ..report import check_can_report
+from ..report import check_can_report, run_tables
 from ..report.csv_json import make_slug
+from ..report.documents import SeriesTables, select_series_in_full
 from ..report.options import NORMALISATIONS, SPEEDUP, Overlay, ReportOptions, read_formats
 from ..runs import Run
 from ..spec.groups import SETTINGS
 from .parser import Parser, typed, warn_of_damage
-from .results import print_results
 
 DEFAULT_OUTPUT = Path("report")
 _RESULTS = "results.json"
+_MOST_VERDICTS = 4  # trainscale explain has all
+_MOST_POINTS = 4  # whose epochs are shown: more would push the other tables off the screen
 
 
 def main(argv: list[str]) -> int:
@@ -80,16 +85,17 @@ def main(argv: list[str]) -> int:
 
 
 def _read_runs(directories: Sequence[Path], labels: Sequence[str]) -> list[Run]:
-    """Read the runs, with a label for each of several."""
     if labels and len(directories) == 1:
         raise InputError("--label: valid with several runs; a report of one run needs no label")
     resolved = [directory.resolve() for directory in directories]
     for path, count in Counter(resolved).items():
         if count > 1:
             raise InputError(f"{directories[resolved.index(path)]}: this run is named {count} times; valid: once")
-    names = [""]
-    if len(directories) > 1:
-        names = [remove_unprintable(label).strip() for label in labels] or choose_labels(directories)
+    names = [remove_unprintable(label).strip() for label in labels] or [""]
+    if len(directories) > 1 and not labels:  # their names, with parents where these tell them apart
+        depth = 1
+        while len(names := ["/".join(path.parts[-depth:]).lstrip("/") for path in resolved]) > len(set(names)):
+            depth += 1
     if len(names) != len(directories):
         raise InputError(f"--label: given {len(names)} times for {len(directories)} runs; valid: once for each run")
     if len(names) > 1 and not all(names):
@@ -100,17 +106,6 @@ def _read_runs(directories: Sequence[Path], labels: Sequence[str]) -> list[Run]:
             raise InputError(f"--label {name}: another run has this label, or one with the same file names")
     opened = [Run.open(directory, warn_of_damage) for directory in directories]
     return [run.with_label(name) for run, name in zip(opened, names, strict=True)]
-
-
-def choose_labels(directories: Sequence[Path]) -> list[str]:
-    """Return the names of directories, with parents where these tell them apart."""
-    parts = [directory.resolve().parts for directory in directories]
-    longest = max(map(len, parts))
-    for count in range(1, longest + 1):
-        labels = ["/".join(each[-count:]).lstrip("/") for each in parts]
-        if len(set(labels)) == len(labels):
-            return labels
-    return [str(directory) for directory in directories]
 
 
 def _choose_output(runs: Sequence[Run], output: Path | None) -> Path:
@@ -135,3 +130,55 @@ def _choose_output(runs: Sequence[Run], output: Path | None) -> Path:
     if problem:
         raise InputError(f"--output {directory}: {problem}; name a new directory by --output")
     return directory
+
+
+def print_results(runs: Sequence[Run], location: str) -> None:
+    """``location`` names the directory of the report."""
+    console, grids = Console(highlight=False), []
+    if any(run.records for run in runs):
+        console.print(SeriesTables([series for run in runs for series in select_series_in_full(run)]))
+    if len(runs) > 1:
+        grids.append(run_tables.make_difference_grid(runs))
+    for run in runs:
+        if run.info.is_search:
+            grids += run_tables.make_search_grids(run)
+    for grid in grids:
+        console.print(grid)
+    if len(runs) == 1:
+        if any(series.learns for series in runs[0].series):
+            epochs = run_tables.make_epoch_grids(runs[0].series, run_tables.MOST_IN_TERMINAL)
+            datasets = run_tables.make_datasets_grid(runs[0].info, runs[0].series)
+            if len(epochs) > _MOST_POINTS:
+                console.print(f"Every epoch of these {len(epochs)} points is in report.md.\n")
+            for grid in (
+                *(epochs if len(epochs) <= _MOST_POINTS else ()),
+                *run_tables.make_device_grids(runs[0].series),
+                *run_tables.make_system_grids(runs[0]),
+                run_tables.make_machines_grid(runs[0].info),
+                *((datasets,) if datasets else ()),
+            ):
+                console.print(grid)
+        if (runs[0].directory / "batches.json").exists():  # the batches of --batch auto
+            from ..measure.batches import describe_search, read_batches
+
+            for search in read_batches(runs[0].directory).values():
+                if search.done:
+                    console.print(describe_search(search), soft_wrap=True, markup=False)
+    for run in runs:
+        place, prefix = (f"{run.label}/", f"{run.label}: ") if len(runs) > 1 else (location, "")
+        verdicts = list_closing_verdicts(run.info, run.records)
+        for line in verdicts[:_MOST_VERDICTS]:
+            console.print(f"{prefix}{line}", soft_wrap=True, markup=False)
+        left_out = len(verdicts) - _MOST_VERDICTS
+        if left_out > 0:
+            line = f"{left_out} more series: trainscale explain {place}"
+            console.print(f"{prefix}{line}", soft_wrap=True, markup=False)
+    summary = "(open report.html; plots: *.svg; tables: report.md, results.csv, csv_*/)"
+    console.print(f"results: {location}/  {summary}", soft_wrap=True, markup=False)
+
+
+def print_summary_lines(run: Run) -> None:
+    """Print the lines ``key: value unit`` of a run."""
+    from ..export.tables import list_summary_lines
+
+    print("\n".join(list_summary_lines(run)))

@@ -1,4 +1,4 @@
-"""``trainscale run``, and ``trainscale.run`` from Python: both call ``runs.measure``."""
+"""``trainscale run``, and ``trainscale.run`` of the Python API: both call ``runs.measure``."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def _measure(
     mpi: InsideMpiLauncher | None,
     further: Sequence[str] = (),
 ) -> int:
-    """Measure as a command line says. run.json does not have the arguments in ``further``."""
+    """Measure as a command line says. run.json does not have ``further``."""
     parser = Parser("run", "Measure a scaling curve. The same command again continues where it stopped.")
     parser.add("--fresh", "", "measure everything anew, in a new directory, even if results exist")
     parser.add("--retry-failed", "", "try failed points again")
@@ -58,20 +58,19 @@ def _measure(
     if style == JSON and options.summary_line:
         raise InputError("--json and --summary-line exclude each other: with --json every line is an event")
     experiment = read_experiment(options, read_job_settings)
-    output, fresh, retry_failed = options.output, options.fresh, options.retry_failed
     if should_submit(experiment):
         if style != TEXT:
             flag = f"--{style}"
             raise InputError(f"{flag}: this command submits a job to Slurm; valid: trainscale watch DIR {flag}")
         from .submit import submit_run
 
-        return submit_run(experiment, output, fresh, retry_failed, options.dry_run, options.summary_line)
+        return submit_run(experiment, options)
     if options.dry_run:
         raise InputError("--dry-run: nothing would be submitted here; trainscale plan shows what a run would do")
     explains = experiment.measurement.explain
     view = CommandView(style, explains=explains, prints_summary=options.summary_line)
-    again, command = {"fresh": fresh, "retry_failed": retry_failed}, ["run", *argv]
-    after_run(measure(experiment, output, view=view, command=command, mpi=mpi, **again))
+    again = {"fresh": options.fresh, "retry_failed": options.retry_failed}
+    after_run(measure(experiment, options.output, view=view, command=["run", *argv], mpi=mpi, **again))
     return view.exit_code
 
 
@@ -85,14 +84,23 @@ def read_job_settings(given: Mapping[str, Any]) -> Mapping[str, Any]:
     return settings
 
 
-def measure_from_python(
-    file: str | Path | None,
-    output: str | Path | None,
-    fresh: bool,
-    retry_failed: bool,
-    quiet: bool,
-    settings: Mapping[str, Any],
+def run(
+    file: str | Path | None = None,
+    *,
+    output: str | Path | None = None,
+    fresh: bool = False,
+    retry_failed: bool = False,
+    quiet: bool = False,
+    **settings: Any,
 ) -> Run:
+    """Measure a scaling curve, as ``trainscale run`` does, and return the run.
+
+    ``settings`` are those of an experiment file, such as ``models=["resnet50:8"]``, ``devices=[1, 2]``, ``steps=50``;
+    they win over ``file``. The same call again continues the run, and returns at once if it is complete. ``output`` is
+    its directory, ``fresh`` measures everything anew, ``retry_failed`` tries failed points again, ``quiet`` prints
+    nothing. Failed points are part of the run. Raises ``InputError`` for wrong settings, before anything starts, and
+    ``KeyboardInterrupt`` if it is interrupted.
+    """
     from ..launch.plugins import load_plugins
 
     load_plugins()
@@ -126,7 +134,7 @@ def _simplify(value: Any) -> Any:
 
 
 def _format_flags(settings: Mapping[str, Any]) -> list[str]:
-    """Return the flags that mean the same as ``values``: run.json has the command."""
+    """Return the flags that mean the same, for the command in run.json."""
     declared = collect_settings()
     flags = []
     for key, value in settings.items():

@@ -5,6 +5,7 @@ The same command again follows the job that exists, or submits another one that 
 
 import os
 import sys
+from argparse import Namespace
 from pathlib import Path
 
 from ..cluster.allocation import FORGOTTEN, JobStatus
@@ -18,36 +19,29 @@ from ..runs import Run
 from ..spec.experiment import Experiment, format_experiment
 from ..spec.plan import Plan
 from . import report
-from .results import print_summary_lines
 from .signals import interrupt_on_signals
 from .views import CommandView, describe_kept
 
-_LOG_LINES = 20
 _TIME_STEP = 600  # seconds: a time limit that nobody set is a multiple of it
 
 
-def submit_run(
-    experiment: Experiment,
-    output: Path | None,
-    fresh: bool = False,
-    retry_failed: bool = False,
-    dry_run: bool = False,
-    summary_line: bool = False,
-) -> int:
-    """Submit the run as a job, or find its job, and follow it. Return the exit code."""
+def submit_run(experiment: Experiment, options: Namespace) -> int:
+    """Submit the run as a job, or find its job. Follow it, and return the exit code."""
     plan = submission.plan_for_nodes(experiment)
     guess = 2 * plan.seconds + _TIME_STEP
     limit = experiment.slurm.time or submission.format_time(-(-guess // _TIME_STEP) * _TIME_STEP)
-    directory = choose_directory(output, fresh, plan, submission.select_directory_settings(experiment))
-    # Links are not resolved, because a node may resolve them differently.
+    settings = submission.select_directory_settings(experiment)
+    directory = choose_directory(options.output, options.fresh, plan, settings)
+    # A node may resolve links differently.
     directory = Path(os.path.abspath(directory))  # noqa: PTH100
-    script = submission.make_script(experiment, limit, directory, ["--retry-failed"] if retry_failed else [])
-    if dry_run:
+    flags = ["--retry-failed"] if options.retry_failed else []
+    script = submission.make_script(experiment, limit, directory, flags)
+    if options.dry_run:
         print(script, end="", flush=True)
         file = directory / SLURM / submission.EXPERIMENT
         print(f"{file} would hold:\n{format_experiment(experiment)}", end="", file=sys.stderr)
         return 0
-    run = FollowedRun(directory, plan, retry_failed)
+    run = FollowedRun(directory, plan, options.retry_failed)
     job = submission.find_active_job(directory, experiment)
     if job is None and run.is_complete:
         print(f"all {len(run.records)} trials are in the journal already; --fresh measures anew")
@@ -67,14 +61,14 @@ def submit_run(
             except KeyboardInterrupt:
                 if job is None:
                     raise
-                change = f" with -o {directory} in place of --fresh" if fresh else ""
+                change = f" with -o {directory} in place of --fresh" if options.fresh else ""
                 again = f"the same command{change} follows it again"
                 cancel = " ".join(["scancel", *job.cluster_option, job.number])
                 print(f"\njob {job.number} goes on; {again}; to end it: {cancel}")
                 return 130
         exit_code = finish(job, status, run)
-    if summary_line and run.records:
-        print_summary_lines(Run(run.directory))
+    if options.summary_line and run.records:
+        report.print_summary_lines(Run(run.directory))
     return exit_code
 
 
@@ -113,7 +107,7 @@ def finish(job: submission.SlurmJob, status: JobStatus, run: FollowedRun) -> int
         failure = f"ended ({status.state}, {exit_reason})"
     log = run.directory / SLURM / f"job-{job.number}.log"
     try:
-        lines = log.read_text(errors="replace").splitlines()[-_LOG_LINES:]
+        lines = log.read_text(errors="replace").splitlines()[-20:]
         failure += "".join(f"\n  {line}" for line in [*lines, f"(from {log})"])
     except OSError:
         failure += f"; there is no log at {log}"
@@ -123,6 +117,6 @@ def finish(job: submission.SlurmJob, status: JobStatus, run: FollowedRun) -> int
 
 
 def _finish_results(followed: FollowedRun) -> int:
-    """Write and print the results. Return the exit code of a run that ended."""
+    """Return the exit code of a run that ended."""
     report.main([str(followed.directory)])
     return 0 if all(record.ok for record in followed.records) else 1

@@ -4,13 +4,14 @@ import json
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from statistics import fmean
 from typing import Any
 
 from ..analyse.checks import OTHER_CORES
+from ..analyse.race import count_most_rounds
 from ..analyse.statistics import Interval, mean_interval
 from ..analyse.throughput import compute_samples_per_second, is_measured, list_speeds
 from ..analyse.titles import make_strategy_labels
@@ -60,20 +61,20 @@ class RunProgress(RunListener):
         self.warnings: list[str] = []  # of all trials since the display began
         self.new_warnings: list[str] = []  # of the last trial
         self.began = time.monotonic()
-        # Read once: photographs are counted on the disk, and the table is drawn often.
+        # Read once: photographs are counted on the disk.
         self.facts = plan.dataset.facts if plan.dataset.is_real else None
         self._estimates = {point: plan.estimate_seconds(*point) for point in plan.points}
         for point in plan.further_points:
             self._estimates[point.point] = plan.estimate_seconds(*point.point, point.measure)
 
-        # What distinguishes the configs of a network: the strategy, and the batch if it has several.
+        # Of a network: the strategy, and the batch if it has several.
         self._names = self.labels = make_strategy_labels(plan.configs)
         networks = {config.model for config in plan.configs}
         if len({(config.model, config.batch) for config in plan.configs}) > len(networks):
             self.labels = {config: f"{label} b{config.batch}" for config, label in self.labels.items()}
 
     def name_config(self, config: Config) -> str:
-        """Return the framework, model, batch, strategy, and the other settings in which configs of this run differ."""
+        """Return its framework, model, batch, strategy, and the other settings in which configs differ."""
         return f"{config.framework} {config.model} b{config.batch} {self._names.get(config, config.strategy_label)}"
 
     def name_trial(self, trial: Trial) -> str:
@@ -115,7 +116,7 @@ class RunProgress(RunListener):
         return [record for record in self.journal.records if record.trial.point == (config, devices)]
 
     def compute_speed(self, records: Sequence[TrialRecord]) -> Interval | None:
-        """Return the cluster-wide samples per second; None if no trial has a result."""
+        """Return samples per second of all devices; None if no trial has a result."""
         speeds = list_speeds(records)
         return mean_interval(speeds, self.plan.experiment.measurement.is_sequential) if speeds else None
 
@@ -148,7 +149,7 @@ class RunProgress(RunListener):
 
     @property
     def finished_trials(self) -> int:
-        """Recorded trials; those beside the ladders count only where no number is planned."""
+        """Those beside the ladders count only where no number is planned."""
         points, counts_all = set(self.plan.points), self.planned_trials is None
         return sum(counts_all or record.trial.point in points for record in self.journal.records)
 
@@ -159,19 +160,28 @@ class RunProgress(RunListener):
         return format_count(done, "trial") if planned is None else f"{done} of {planned} trials"
 
     def estimate_remaining_seconds(self) -> float:
-        """Estimate by what each point has taken so far, otherwise by the plan and how wrong it has been so far."""
-        if self.is_search:
-            return self._estimate_search_seconds()
-        measurement = self.plan.experiment.measurement
+        """Estimate by what each point has taken, else by the plan and how wrong it has been so far."""
+        measurement, records, total = self.plan.experiment.measurement, self.journal.records, 0.0
+        if self.is_search:  # if no further candidate leaves
+            durations = [record.seconds for record in records if record.ok]
+            done = Counter(record.trial.point for record in records if record.trial.short)
+            for race in replay_races_of_plan(self.plan, records):
+                points = [(config, race.devices) for config in race.running]
+                usual = max((self._estimates[point] for point in points), default=0.0)
+                usual = fmean(durations) if durations else usual
+                if race.waiting:
+                    rounds = count_most_rounds(measurement.repeats)
+                    total += usual * sum(max(0, rounds - done[point]) for point in points)
+                total += usual * measurement.repeats
+            return max(0.0, total - sum(record.seconds for record in records if not record.trial.short))
         further = {point.point: point.repeats for point in self.plan.further_points}
         least = measurement.repeats if measurement.until_interval is None else LEAST_ROUNDS
         repeats = {**dict.fromkeys(self.plan.points, least), **further}
-        total = 0.0
         if measurement.budget is not None:
-            ladder = [record.seconds for record in self.journal.records if record.trial.point not in further]
+            ladder = [record.seconds for record in records if record.trial.point not in further]
             repeats, total = further, max(0.0, measurement.budget - sum(ladder))
-        hopeless = find_hopeless_points(self.journal.records)
-        good = [record for record in self.journal.records if record.ok and record.trial.point in self._estimates]
+        hopeless = find_hopeless_points(records)
+        good = [record for record in records if record.ok and record.trial.point in self._estimates]
         planned = sum(self._estimates[record.trial.point] for record in good)
         scale = sum(record.seconds for record in good) / planned if planned else 1.0
         for point, count in repeats.items():
@@ -179,21 +189,6 @@ class RunProgress(RunListener):
             missing = 0 if point in hopeless else max(0, count - len(seconds))
             total += missing * (fmean(seconds) if seconds else scale * self._estimates[point])
         return total
-
-    def _estimate_search_seconds(self) -> float:  # if no further candidate leaves
-        from ..analyse.race import count_most_rounds
-
-        records, repeats = self.journal.records, self.plan.experiment.measurement.repeats
-        good = [record.seconds for record in records if record.ok]
-        rounds, total = count_most_rounds(repeats), 0.0
-        done = Counter(record.trial.point for record in records if record.trial.short)
-        for race in replay_races_of_plan(self.plan, records):
-            points = [(config, race.devices) for config in race.running]
-            seconds = fmean(good) if good else max(map(self._estimates.__getitem__, points), default=0.0)
-            if race.waiting:
-                total += seconds * sum(max(0, rounds - done[point]) for point in points)
-            total += seconds * repeats
-        return max(0.0, total - sum(record.seconds for record in records if not record.trial.short))
 
 
 # ---- for people
@@ -223,7 +218,7 @@ class LinePrinter(RunProgress):
         else:
             outcome = f"{record.status}: {record.failure.message if record.failure else ''}"
         print(f"{self.name_trial(record.trial)}: {outcome} ({record.seconds:.0f} s)", flush=True)
-        for warning in self.new_warnings if record.ok else ():  # the line above says why a trial failed
+        for warning in self.new_warnings if record.ok else ():  # the line above has a failure
             print(f"  warning: {warning}", flush=True)
         for point, reason in self.find_departures().items():
             if point not in self._departed:
@@ -231,28 +226,11 @@ class LinePrinter(RunProgress):
                 print(f"  left: {self.name_config(point[0])}: {reason}", flush=True)
 
 
-def _describe_start(progress: RunProgress, retry_failed: bool) -> str:
-    """Return the lines that are printed before the first trial."""
-    plan, journal = progress.plan, progress.journal
-    text = f"[bold]trainscale[/] on {plan.available.description}, results in {journal.directory}/"
-    recorded = [record for record in journal.records if record.ok or not retry_failed]
-    if choose_next_trial(plan, recorded) is None:
-        count = len(journal.records)
-        return f"{text}\nall {count} trials are in the journal already; --fresh measures anew"
-    if recorded:
-        text += f"\ncontinuing: {len(recorded)} trials are in the journal"
-    remaining = progress.estimate_remaining_seconds()
-    if plan.experiment.measurement.budget is None and remaining > _LONG_RUN_SECONDS:
-        duration = format_rough_duration(remaining)
-        text += f"\nvery roughly {duration} to go; --budget 5m gives a first answer in five minutes"
-    return text
-
-
 # ---- for programs
 
 
 class EventPrinter(RunProgress):
-    """Prints everything that happens as a line of JSON, as docs/running.md describes it."""
+    """Prints every event as a line of JSON, as docs/running.md describes it."""
 
     def __init__(self, plan: Plan, journal: Journal, location: str, remote_job: str = "") -> None:
         super().__init__(plan, journal, remote_job)
@@ -350,18 +328,14 @@ class CommandView(RunView):
         elif self.style == TEXT:
             print(line, flush=True)
 
-    def show_trials(
-        self, plan: Plan, journal: Journal, retry_failed: bool = False
-    ) -> AbstractContextManager[RunListener]:
-        if self.style == TEXT:
-            return self._show_progress(plan, journal, retry_failed)
-        if self.style == QUIET:
-            return nullcontext(RunListener())
-        location = self.location or str(journal.directory)
-        return nullcontext(EventPrinter(plan, journal, location, self.remote_job))
-
     @contextmanager
-    def _show_progress(self, plan: Plan, journal: Journal, retry_failed: bool) -> Iterator[RunListener]:
+    def show_trials(self, plan: Plan, journal: Journal, retry_failed: bool = False) -> Iterator[RunListener]:
+        if self.style == QUIET:
+            yield RunListener()
+            return
+        if self.style == JSON:
+            yield EventPrinter(plan, journal, self.location or str(journal.directory), self.remote_job)
+            return
         from rich.console import Console
         from rich.live import Live
 
@@ -373,7 +347,19 @@ class CommandView(RunView):
         if self.location:
             print(f"watching {self.location}: {progress.trials} in the journal", flush=True)
         elif not self.remote_job:
-            console.print(_describe_start(progress, retry_failed), soft_wrap=True)
+            text = f"[bold]trainscale[/] on {plan.available.description}, results in {journal.directory}/"
+            recorded = [record for record in journal.records if record.ok or not retry_failed]
+            remaining = progress.estimate_remaining_seconds()
+            if choose_next_trial(plan, recorded) is None:
+                count = len(journal.records)
+                text += f"\nall {count} trials are in the journal already; --fresh measures anew"
+            else:
+                if recorded:
+                    text += f"\ncontinuing: {len(recorded)} trials are in the journal"
+                if plan.experiment.measurement.budget is None and remaining > _LONG_RUN_SECONDS:
+                    duration = format_rough_duration(remaining)
+                    text += f"\nvery roughly {duration} to go; --budget 5m gives a first answer in five minutes"
+            console.print(text, soft_wrap=True)
         if not console.is_terminal:
             yield progress
             return
@@ -386,7 +372,7 @@ class CommandView(RunView):
             yield progress
 
     def end(self, run: Run, interruption: str | None, exit_code: int) -> None:
-        from .results import print_results, print_summary_lines
+        from .report import print_results, print_summary_lines
 
         self.exit_code = exit_code
         location = self.location or str(run.directory)
