@@ -73,20 +73,17 @@ def guard(argv: list[str], command: Callable[[], int]) -> int:
         if Debug.is_wanted:
             traceback.print_exc()
         else:
-            print(f"trainscale: {_describe_error(error, argv)}", file=sys.stderr)
+            message = str(error)
+            if isinstance(error, OSError) and error.errno in (*_NAME_ERRORS, *_FULL) and error.filename:
+                message = f"{shorten_path(error.filename)}: {error.strerror}"
+            elif not isinstance(error, TrainscaleError):  # a mistake of ours
+                message = f"{type(error).__name__}: {error}\n  --debug shows where"
+            else:  # without a plug-in that cannot be used, its name is merely unknown
+                names = {part for argument in argv for part in re.split("[,:=]", argument)}
+                for plugin in plugins.load_plugins():
+                    if plugin.error and plugin.name in names:
+                        message += f"\n  plug-in {plugin.name!r}: {plugin.error}"
+            print(f"trainscale: {message}", file=sys.stderr)
         if isinstance(error, TrainscaleError):
             return error.exit_code
         return InputError.exit_code if isinstance(error, OSError) and error.errno in _NAME_ERRORS else 1
-
-
-def _describe_error(error: Exception, argv: list[str]) -> str:
-    if isinstance(error, OSError) and error.errno in (*_NAME_ERRORS, *_FULL) and error.filename:
-        return f"{shorten_path(error.filename)}: {error.strerror}"
-    if not isinstance(error, TrainscaleError):  # a mistake of ours
-        return f"{type(error).__name__}: {error}\n  --debug shows where"
-    from ..launch import plugins
-
-    # Without a plug-in that cannot be used, its name is merely unknown.
-    names = {part for argument in argv for part in re.split("[,:=]", argument)}
-    broken = [plugin for plugin in plugins.load_plugins() if plugin.error and plugin.name in names]
-    return "".join([str(error), *(f"\n  plug-in {plugin.name!r}: {plugin.error}" for plugin in broken)])

@@ -16,7 +16,7 @@ from ..cluster import hosts as clusters
 from ..errors import InputError, explain_unknown
 from ..launch import plugins
 from ..launch import survey as surveys
-from ..launch.hosts import GIVEN, HERE, Interpreter, choose_pythons, combine_probes, find_interpreter
+from ..launch.hosts import GIVEN, HERE, choose_pythons, combine_probes, find_interpreter
 from ..launch.launchers.base import Launcher
 from ..launch.launchers.local import LocalLauncher
 from ..launch.launchers.target import LAUNCHERS, make_launcher
@@ -31,9 +31,8 @@ from ..report.numbers import format_count, format_decimal_size, format_gibibytes
 from ..spec.experiment import Experiment
 from ..spec.groups import list_plugin_setting_keys
 from ..spec.plan import make_plan
-from ..worker.events import FrameworkFacts
 from ..worker.frameworks.catalog import FRAMEWORKS
-from ..worker.inspection.host import Machine, read_machine
+from ..worker.inspection.host import read_machine
 from ..worker.inspection.probe import ProbeRequest, run_probes
 from ..worker.listening import find_free_ports
 from ..worker.plugins import FRAMEWORK, LAUNCHER, MODEL
@@ -47,7 +46,7 @@ _CHECK_SETTINGS = (
     "queue", "yarn", "ray_address", "timeout",
 )  # fmt: skip
 _PARITY_SETTINGS = ("models", "frameworks", "image_size", "classes", "layout", "seed", "device", "python")
-_BUSY_PRESSURE = 5.0  # per cent of time that something waits for a core while nothing of ours runs
+_BUSY_PRESSURE = 5.0  # per cent of time in which something waits for a core
 _CONNECT_SECONDS = 5  # a host that is up answers at once
 
 
@@ -62,11 +61,12 @@ def check(argv: list[str]) -> int:
             raise explain_unknown("framework", name, FRAMEWORKS)
     console, launcher = Console(highlight=False), make_launcher(experiment)
     if launcher.local:
-        return _check_machine(console, dict(experiment.resources.python or ()), frameworks or [*FRAMEWORKS])
+        return _check_machine(console, experiment, frameworks or [*FRAMEWORKS])
     return _check_hosts(console, launcher, experiment, frameworks)
 
 
-def _check_machine(console: Console, given: dict[str, str], frameworks: Sequence[str]) -> int:
+def _check_machine(console: Console, experiment: Experiment, frameworks: Sequence[str]) -> int:
+    given = dict(experiment.resources.python or ())
     with console.status("asking every framework") if console.is_terminal else nullcontext():
         machine = read_machine()  # before the frameworks make it busy
         interpreters = {name: find_interpreter(name, given) for name in frameworks}
@@ -76,56 +76,49 @@ def _check_machine(console: Console, given: dict[str, str], frameworks: Sequence
             requests.append(ProbeRequest(name, plugins=[plugin] if plugin else []))
         pythons = {name: interpreter.python for name, interpreter in interpreters.items()}
         facts = run_probes(pythons, requests)
-    table = make_table(text(style="bold"), folded(), show_header=False)
-    for name, value in _describe_machine(machine):
-        table.add_row(name, Text(value))
-    for name in frameworks:
-        table.add_row(name, Text(_describe_framework(interpreters[name], facts[name])))
-    console.print(table)
-    for kind in (FRAMEWORK, MODEL, LAUNCHER):
-        print_broken_plugins(console, plugins.list_broken_plugins(kind))
-    return 0 if any(facts[name].is_available for name in frameworks) else 1
-
-
-def _describe_machine(machine: Machine) -> list[list[str]]:
     interface = find_loopback_interface() or "none"
     try:
         ports = f"free on loopback ({interface}), for example {find_free_ports(8)[0]}"
     except OSError as error:
         ports = f"no free port on the loopback interface ({interface}): {error}"
-    devices = clusters.find_local_devices(machine, Experiment.of(device="cpu"))
-    text = load_template(__package__, "machine.j2", (("size", format_gibibytes),)).render(
+    lines = load_template(__package__, "machine.j2", (("size", format_gibibytes),)).render(
         machine=machine,
-        devices=devices.description,
+        devices=clusters.find_local_devices(machine, Experiment.of(device="cpu")).description,
         disk_bytes=shutil.disk_usage(Path.cwd()).free,
         ports=ports,
         is_busy=(machine.pressure or 0.0) > _BUSY_PRESSURE,
         launchers=LAUNCHERS,
         python=f"{sys.version.split()[0]} ({sys.executable})",
     )
-    return [line.split("; ", 1) for line in text.splitlines()]
-
-
-def _describe_framework(interpreter: Interpreter, facts: FrameworkFacts) -> str:
-    source = interpreter.source
-    where = f"{source} ({interpreter.python})" if source == GIVEN else source
-    if facts.is_available:
-        gpus = len(facts.gpus)
-        device = f"sees {format_count(gpus, 'GPU')}" if gpus else "CPU only"
-        return f"{facts.version}, {device}, {where}"
-    lines = [f"missing: {facts.reason}"]
-    if source != HERE:  # this Python is only the last resort: the reason says enough
-        lines.append(f"looked in: {where}")
-    get, environment = facts.install_command, interpreter.environment
-    if environment and not get:
-        get = f"trainscale env remove {environment}, then env create {environment}"
-    if get:
-        lines.append(f"get it with: {get}")
-    return "\n".join(lines)
+    table = make_table(text(style="bold"), folded(), show_header=False)
+    for line in lines.splitlines():
+        name, value = line.split("; ", 1)
+        table.add_row(name, Text(value))
+    for name in frameworks:
+        answer, source = facts[name], interpreters[name].source
+        where = f"{source} ({pythons[name]})" if source == GIVEN else source
+        get = answer.install_command
+        environment = interpreters[name].environment
+        if environment and not get:
+            get = f"trainscale env remove {environment}, then env create {environment}"
+        if answer.is_available:
+            gpus = f"sees {format_count(len(answer.gpus), 'GPU')}" if answer.gpus else "CPU only"
+            cell = f"{answer.version}, {gpus}, {where}"
+        else:
+            cell = f"missing: {answer.reason}"
+            if source != HERE:  # this Python is only the last resort: the reason says enough
+                cell += f"\nlooked in: {where}"
+            if get:
+                cell += f"\nget it with: {get}"
+        table.add_row(name, Text(cell))
+    console.print(table)
+    for kind in (FRAMEWORK, MODEL, LAUNCHER):
+        print_broken_plugins(console, plugins.list_broken_plugins(kind))
+    return 0 if any(facts[name].is_available for name in frameworks) else 1
 
 
 def _check_hosts(console: Console, launcher: Launcher, experiment: Experiment, frameworks: Sequence[str]) -> int:
-    """Return 0 if a run could use all hosts. ``frameworks`` are imported there, too."""
+    """``frameworks`` are imported on the hosts. Return 0 if a run could use all hosts."""
     given = dict(experiment.resources.python or ())
     pythons = choose_pythons(frameworks or FRAMEWORKS, given)
     launcher.access = replace(launcher.access, connect_seconds=_CONNECT_SECONDS)
@@ -149,18 +142,33 @@ def _check_hosts(console: Console, launcher: Launcher, experiment: Experiment, f
     usable = f"{len(result.usable)} of {format_count(len(result.hosts), 'host')} can be used"
     console.print(_make_hosts_table(result))
     console.print(f"{usable}: {devices.description}" if devices else usable, markup=False)
-    speeds = [(link.bits_per_second or 0.0, link.round_trip_seconds or 0.0, link.name) for link in result.links]
-    if measured := [speed for speed in speeds if all(speed)]:
-        bits, round_trip, pair = min(measured)
-        rate, time = surveys.format_three_digits(bits / 1e9), surveys.format_three_digits(round_trip * 1e3)
+    links = [(link.bits_per_second, link.round_trip_seconds, link.name) for link in result.links]
+    if measured := [(bits, seconds, pair) for bits, seconds, pair in links if bits and seconds]:
+        bits, seconds, pair = min(measured)
+        rate, time = surveys.format_three_digits(bits / 1e9), surveys.format_three_digits(seconds * 1e3)
         slowest = f"{pair}: {rate} Gbit/s, {time} ms"
         meaning = "Gbit/s to the next host, ms of a round trip"
         console.print(f"{meaning}; the slowest pair is {slowest}", markup=False)
     if result.usable:
         console.print()
-        console.print(_make_frameworks_table(result))
+        table = make_table(text(), Column(), Column(), show_header=False)
+        for name, by_version in surveys.group_framework_versions(result.usable).items():
+            for version, hosts in by_version.items():
+                if version or len(by_version) > 1:
+                    cell = Text(version or "missing", style="" if version else "red")
+                    table.add_row(name, cell, surveys.describe_hosts(hosts, len(result.usable)))
+        copied = sum(bool(host.facts and host.facts.worker_copied) for host in result.usable)
+        note = f"copied to {copied} just now" if copied else "was there already"
+        table.add_row("worker", build_archive().digest[:8], note)
+        console.print(table)
+    table = make_table(text(), folded(), show_header=False, gap=1)
+    for finding in sorted(problems, key=lambda problem: not problem.is_serious):
+        mark = Text("✗", style="red") if finding.is_serious else Text("⚑", style="yellow")
+        table.add_row(mark, Text(finding.problem))
+        if finding.remedy:
+            table.add_row("", Text(f"→ {finding.remedy}", style="dim"))
     console.print()
-    console.print(_make_problems_table(problems) if problems else "nothing is wrong")
+    console.print(table if problems else "nothing is wrong")
     return 1 if any(finding.is_serious for finding in problems) else 0
 
 
@@ -191,29 +199,6 @@ def _make_hosts_table(result: surveys.Survey) -> Table:
             cells.append("–" if bits is None else surveys.format_three_digits(bits / 1e9))
             cells.append("–" if seconds is None else surveys.format_three_digits(seconds * 1e3))
         table.add_row(Text("✓", style="green"), Text(name), *map(Text, cells))
-    return table
-
-
-def _make_frameworks_table(result: surveys.Survey) -> Table:
-    table, usable = make_table(text(), Column(), Column(), show_header=False), result.usable
-    for name, by_version in surveys.group_framework_versions(usable).items():
-        for version, hosts in by_version.items():
-            if version or len(by_version) > 1:
-                cell = Text(version or "missing", style="" if version else "red")
-                table.add_row(name, cell, surveys.describe_hosts(hosts, len(usable)))
-    copied = sum(bool(host.facts and host.facts.worker_copied) for host in usable)
-    note = f"copied to {copied} just now" if copied else "was there already"
-    table.add_row("worker", build_archive().digest[:8], note)
-    return table
-
-
-def _make_problems_table(problems: Sequence[surveys.Finding]) -> Table:
-    table = make_table(text(), folded(), show_header=False, gap=1)
-    for finding in sorted(problems, key=lambda problem: not problem.is_serious):
-        mark = Text("✗", style="red") if finding.is_serious else Text("⚑", style="yellow")
-        table.add_row(mark, Text(finding.problem))
-        if finding.remedy:
-            table.add_row("", Text(f"→ {finding.remedy}", style="dim"))
     return table
 
 

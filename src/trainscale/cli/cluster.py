@@ -104,7 +104,30 @@ def create(options: Namespace) -> int:
         print("nothing was created")
         return 1
     with interrupt_on_signals():
-        return _create(aws, request)
+        began, name = time.monotonic(), request.name
+        look, down = (_format_command(action, name, aws.region) for action in ("status", "down"))
+        hints = f"  look: {look} (--wait waits as here)\n  remove all: {down}"
+        stack_id = template.create_stack(aws, request)
+        try:
+            stack = _wait(aws, stack_id, f"CloudFormation creates {name}, usually in ten minutes")
+        except KeyboardInterrupt:
+            print(f"{name}: AWS continues to create it, and bills for it\n{hints}")
+            raise
+        except stacks.CannotStartWorkers as error:
+            # What did start costs money.
+            print(f"{name}: AWS cannot start the workers; removing what was created", flush=True)
+            stacks.delete_stack(aws, stacks.find_cluster(aws, name))
+            raise TrainscaleError(f"{name} was not created: {error}") from None
+        except TrainscaleError as error:
+            raise TrainscaleError(f"{error}\n{hints}") from error
+        if stack is None or stack.status != stacks.READY:
+            status, reason = (stack.status, stack.reason) if stack else ("gone", "")
+            reason = stacks.find_first_failure(aws, stack_id) or reason or "no reason given"
+            raise TrainscaleError(f"{name} was not created ({status}): {reason}\n  remove what is left: {down}")
+        print(f"{name}: ready in {format_rough_duration(time.monotonic() - began)}")
+        for label, action in (("nodes file", "hosts"), ("log in", "ssh"), ("remove all", "down")):
+            print(f"  {label + ':':<11} {_format_command(action, name, aws.region)}")
+        return 0
 
 
 def _confirm(question: str) -> bool:
@@ -113,33 +136,6 @@ def _confirm(question: str) -> bool:
     except EOFError:
         print()
         return False
-
-
-def _create(aws: AwsClients, request: template.ClusterRequest) -> int:
-    began, name = time.monotonic(), request.name
-    look, down = (_format_command(action, name, aws.region) for action in ("status", "down"))
-    hints = f"  look: {look} (--wait waits as here)\n  remove all: {down}"
-    stack_id = template.create_stack(aws, request)
-    try:
-        stack = _wait(aws, stack_id, f"CloudFormation creates {name}, usually in ten minutes")
-    except KeyboardInterrupt:
-        print(f"{name}: AWS continues to create it, and bills for it\n{hints}")
-        raise
-    except stacks.CannotStartWorkers as error:
-        # What did start costs money.
-        print(f"{name}: AWS cannot start the workers; removing what was created", flush=True)
-        stacks.delete_stack(aws, stacks.find_cluster(aws, name))
-        raise TrainscaleError(f"{name} was not created: {error}") from None
-    except TrainscaleError as error:
-        raise TrainscaleError(f"{error}\n{hints}") from error
-    if stack is None or stack.status != stacks.READY:
-        status, reason = (stack.status, stack.reason) if stack else ("gone", "")
-        reason = stacks.find_first_failure(aws, stack_id) or reason or "no reason given"
-        raise TrainscaleError(f"{name} was not created ({status}): {reason}\n  remove what is left: {down}")
-    print(f"{name}: ready in {format_rough_duration(time.monotonic() - began)}")
-    for label, action in (("nodes file", "hosts"), ("log in", "ssh"), ("remove all", "down")):
-        print(f"  {label + ':':<11} {_format_command(action, name, aws.region)}")
-    return 0
 
 
 def _wait(aws: AwsClients, stack_id: str, text: str) -> stacks.Stack | None:

@@ -27,7 +27,7 @@ _HELP = """Print a script that completes commands, flags and values. For this sh
   bash: eval "$(trainscale completion bash)"
   zsh: eval "$(trainscale completion zsh)"
   fish: trainscale completion fish | source"""
-# Words of a flag or an argument, or where they are, if neither its parser nor its setting has them.
+# Words, or where they are, of flags and arguments whose parser and setting have none.
 NAMES: dict[str, str | tuple[str, ...]] = {
     "models": "worker.models.list_names",
     "frameworks": "worker.frameworks.catalog.FRAMEWORKS",
@@ -55,7 +55,7 @@ def main(argv: list[str]) -> int:
 
 
 def complete_line() -> int:
-    """Offer commands, or else have the parser of the typed command answer."""
+    """Offer commands, or let the parser of the typed command answer."""
     typed = split_line(os.environ["COMP_LINE"], int(os.environ["COMP_POINT"]))[3][1:]
     if not typed or typed[0] not in COMMANDS:
         parser = argparse.ArgumentParser(add_help=False)

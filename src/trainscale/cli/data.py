@@ -4,8 +4,6 @@ import os
 import re
 import time
 from argparse import Namespace, RawDescriptionHelpFormatter
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 from rich import progress
@@ -57,9 +55,26 @@ def download(options: Namespace) -> int:
         valid = "http://… or https://…"
         raise InputError(f"--from: {options.base!r} is not an address of a server; valid: {valid}")
     dataset = find_dataset(name if options.directory is None else f"{name}:{options.directory}")
-    began = time.monotonic()
+    began, console = time.monotonic(), Console(highlight=False, soft_wrap=True)
+    columns = (
+        progress.TextColumn("{task.description}", markup=False),
+        progress.BarColumn(),
+        progress.DownloadColumn(),
+        progress.TransferSpeedColumn(),
+        progress.TimeRemainingColumn(),
+    )
+    bars = progress.Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
+    tasks: dict[str, progress.TaskID] = {}
+
+    def watch(name: str, done: int, size: int) -> None:
+        if name not in tasks:
+            tasks[name] = bars.add_task(name, total=size, completed=done)
+            if not console.is_terminal:
+                console.print(f"downloading {name} ({size / 1e6:.1f} MB)", markup=False)
+        bars.update(tasks[name], completed=done)
+
     try:
-        with interrupt_on_signals(), _show_downloads() as watch:
+        with interrupt_on_signals(), bars:
             new_files = download_dataset(name, Path(dataset.directory), options.base, watch)
     except KeyboardInterrupt:
         print(f"{name}: stopped; complete files stay, and the same command gets the others")
@@ -70,29 +85,6 @@ def download(options: Namespace) -> int:
     print(f"{name}: {outcome}; {_describe_status(status)}")
     print(f"  {status.folder}\n  trainscale run --data {_format_dataset(dataset)} …")
     return 0
-
-
-@contextmanager
-def _show_downloads() -> Iterator[Callable[[str, int, int], None]]:
-    console = Console(highlight=False, soft_wrap=True)
-    columns = (
-        progress.TextColumn("{task.description}", markup=False),
-        progress.BarColumn(),
-        progress.DownloadColumn(),
-        progress.TransferSpeedColumn(),
-        progress.TimeRemainingColumn(),
-    )
-    tasks: dict[str, progress.TaskID] = {}
-    with progress.Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bars:
-
-        def watch(name: str, done: int, size: int) -> None:
-            if name not in tasks:
-                tasks[name] = bars.add_task(name, total=size, completed=done)
-                if not console.is_terminal:
-                    console.print(f"downloading {name} ({size / 1e6:.1f} MB)", markup=False)
-            bars.update(tasks[name], completed=done)
-
-        yield watch
 
 
 def list_published(_: Namespace) -> int:

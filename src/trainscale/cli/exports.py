@@ -79,25 +79,23 @@ def notebook(argv: list[str]) -> int:
         print(f"{_write(options)}: open it with --open, or run it with jupyter execute")
         return 0
     experiment = read_experiment(options)
-    ssh = experiment.ssh
-    target = JupyterTarget(None, ssh, None)
-    if options.on == _SLURM:
-        if not shutil.which("srun"):
-            raise InputError("--on slurm: there is no srun here; it works where jobs are submitted")
-        target = JupyterTarget(None, ssh, experiment.slurm)
-    elif options.on is not None:
+    host, slurm = None, experiment.slurm if options.on == _SLURM else None
+    if slurm and not shutil.which("srun"):
+        raise InputError("--on slurm: there is no srun here; it works where jobs are submitted")
+    if options.on is not None and not slurm:
         match = _HOST.fullmatch(options.on)
         if match is None:
             raise InputError(f"--on {options.on}: valid: a host, such as user@node1, or {_SLURM}")
-        target = JupyterTarget(Host(match["host"].strip("[]"), user=match["user"] or ""), ssh, None)
-    if target.host:  # read the run over ssh; the notebook is written beside it
+        host = Host(match["host"].strip("[]"), user=match["user"] or "")
+    target = JupyterTarget(host, experiment.ssh, slurm)
+    if host:  # read the run over ssh; the notebook is written beside it
         if options.output:
             raise InputError("--output: valid without --on HOST: there it is in the directory of the run")
         directory = str(options.directory)
-        with copy_journal(target.host, directory, target.ssh) as (copy, _):
+        with copy_journal(host, directory, experiment.ssh) as (copy, _):
             run = Run(copy, _on_damage=warn_of_damage)
             if not run.records:
-                raise InputError(f"{target.host.name}:{directory}: no trial of this run has finished")
+                raise InputError(f"{host.name}:{directory}: no trial of this run has finished")
             text = _make_notebook(run, ".")
         request = NotebookRequest(f"{directory}/{_FILE}", text, options.jupyter)
     else:  # a notebook that somebody changed is opened as it is
@@ -106,7 +104,7 @@ def notebook(argv: list[str]) -> int:
 
 
 def _write(options: Namespace, keeps_changed: bool = False) -> Path:
-    """Write the notebook, but never over one that somebody changed."""
+    """Write the notebook, never over one that was changed."""
     run = Run.open(options.directory, warn_of_damage)
     path = Path(options.output or options.directory / _FILE)
     if path.suffix != ".ipynb":
@@ -121,7 +119,7 @@ def _write(options: Namespace, keeps_changed: bool = False) -> Path:
 
 
 def _make_notebook(run: Run, directory: str) -> str:
-    """Return the notebook of a run in ``directory``, relative to the notebook."""
+    """``directory``: of the run, relative to the notebook."""
     from ..report.documents import load_template
     from ..report.wording import make_title
 

@@ -15,7 +15,7 @@ from .tables import make_table, number, text
 from .views import RunProgress
 
 _NOW_WIDTH, _LEAST_MODEL_WIDTH, _GAP = 22, 8, 2  # columns
-_EPOCH, _VALIDATION = "epoch", "validation"  # phases that are followed by a number (worker/training/loop.py)
+_EPOCH, _VALIDATION = "epoch", "validation"  # phases with a number (worker/training/loop.py)
 _MOST_WARNINGS = 3  # under the table; the report has all
 # For phases whose own name does not say what happens.
 _PHASE_NAMES = {"resident": "on one batch", "exchange": "exchange alone", "batches": "other batches"}
@@ -75,7 +75,9 @@ def make_progress_table(progress: RunProgress, width: int) -> RenderableType:
         label = progress.labels.get(config, config.strategy_label)
         table.add_row(config.model, label, str(devices), *cells, f"{len(records)}{planned}", now)
     passed, remaining = time.monotonic() - progress.began, progress.estimate_remaining_seconds()
-    leave = f"Ctrl-C leaves, {progress.remote_job} goes on" if progress.remote_job else "Ctrl-C stops, nothing is lost"
+    leave = "Ctrl-C stops, nothing is lost"
+    if progress.remote_job:
+        leave = f"Ctrl-C leaves, {progress.remote_job} goes on"
     times = f"{format_rough_duration(passed)} passed, about {format_rough_duration(remaining)} to go"
     warnings = [Text(f"warning: {text}", style="yellow") for text in progress.warnings[-_MOST_WARNINGS:]]
     return Group(table, *warnings, Text(f"{progress.trials} · {times} · {leave}", style="dim"))

@@ -1,6 +1,5 @@
 """``trainscale parse-log FILE…``: make tables of the logs of trainscale, MXNet and tf_cnn_benchmarks."""
 
-import argparse
 import io
 import itertools
 import sys
@@ -45,13 +44,27 @@ def main(argv: list[str]) -> int:
         raise InputError("no FILE was given; - is standard input\n  see: trainscale parse-log --help")
     table_format = TSV if options.format == "none" else options.format
     columns = _split_names(options.columns, COLUMNS, "column") if options.columns else COLUMNS
+    sections: dict[str, list[Section]] = {}
+    if options.merge:
+        names = ", ".join(map(_describe_file, options.files))
+        lines = itertools.chain.from_iterable(map(_read_lines, options.files))
+        sections[names] = read_log(lines, names, options.reduce, one_run=True)
+    else:
+        for file in dict.fromkeys(options.files):
+            sections[_describe_file(file)] = read_log(_read_lines(file), _describe_file(file), options.reduce)
+    if empty := [name for name, of_file in sections.items() if not of_file]:
+        supported = "".join(f"\n    {kind}" for kind in SUPPORTED)
+        raise InputError(f"{', '.join(empty)}: nothing here is understood; supported are:{supported}")
     tables = []
-    for name, section in _read_sections(options):
+    for name, section in ((name, section) for name, of_file in sections.items() for section in of_file):
         epochs = [row for row in section.epochs if row.epoch % options.every == 0 or row is section.epochs[-1]]
         if epochs and options.metrics is not None:
             valid = dict.fromkeys(metric for row in section.epochs for metric in (*row.train, *row.valid))
             metrics = _split_names(options.metrics, list(valid), f"metric in {name}")
-            epochs = [_select_metrics(row, metrics) for row in epochs]
+            for index, row in enumerate(epochs):
+                train = {metric: row.train[metric] for metric in metrics if metric in row.train}
+                validation = {metric: row.valid[metric] for metric in metrics if metric in row.valid}
+                epochs[index] = replace(row, train=train, valid=validation)
         last = max((row.step for row in section.steps if row.step is not None), default=None)
         steps = [row for row in section.steps if row.step in (None, last) or row.step % options.every == 0]
         table = render_epoch_table(epochs, table_format, columns) if epochs else render_step_table(steps, table_format)
@@ -65,23 +78,6 @@ def main(argv: list[str]) -> int:
             print(f"{blank}# {heading}" if table_format == TSV else f"{blank}### {heading}\n")
         print(table, end="")
     return 0
-
-
-def _read_sections(options: argparse.Namespace) -> list[tuple[str, Section]]:
-    """Return the tables of each file with its name."""
-    if options.merge:
-        names = ", ".join(map(_describe_file, options.files))
-        lines = itertools.chain.from_iterable(map(_read_lines, options.files))
-        sections = {names: read_log(lines, names, options.reduce, one_run=True)}
-    else:
-        sections = {}
-        for file in dict.fromkeys(options.files):
-            sections[_describe_file(file)] = read_log(_read_lines(file), _describe_file(file), options.reduce)
-    empty = [name for name, of_file in sections.items() if not of_file]
-    if empty:
-        supported = "".join(f"\n    {kind}" for kind in SUPPORTED)
-        raise InputError(f"{', '.join(empty)}: nothing here is understood; supported are:{supported}")
-    return [(name, section) for name, of_file in sections.items() for section in of_file]
 
 
 def _describe_file(file: str) -> str:
@@ -107,12 +103,6 @@ def _read_lines(file: str) -> Iterator[str]:
                 stream.close()
     except OSError as error:
         raise InputError(f"{shorten_path(_describe_file(file))}: cannot be read: {error.strerror}") from None
-
-
-def _select_metrics(row: EpochRow, metrics: Sequence[str]) -> EpochRow:
-    train = {metric: row.train[metric] for metric in metrics if metric in row.train}
-    valid = {metric: row.valid[metric] for metric in metrics if metric in row.valid}
-    return replace(row, train=train, valid=valid)
 
 
 def _split_names(text: str, valid: Sequence[str], what: str) -> list[str]:

@@ -81,7 +81,7 @@ class Parser(argparse.ArgumentParser):
 
             offer_arguments(self)
         end = argv.index("--") if "--" in argv else len(argv)
-        # argparse takes -- for an empty list, both as a value and where nothing follows it.
+        # argparse takes -- for an empty list, as a value and at the end.
         for argument in argv[:end]:
             if argument.startswith("-") and argument.endswith("=--"):
                 self.error(f"{shorten(argument[:-3])}: '--' is not a value")
@@ -92,10 +92,13 @@ class Parser(argparse.ArgumentParser):
                 self.error(f"argument {shorten(argument)!r} has a NUL character")
         complete = list(argv)
         for index, argument in enumerate(argv):
-            # Before another flag or an experiment file, such a flag gets the value that it means alone.
-            kind = self.bare_flags.get(argument)
-            if kind and not _is_value(kind, argv[index + 1 : index + 2]):
-                complete[index] = f"{argument}={kind.bare}"
+            if kind := self.bare_flags.get(argument):
+                try:
+                    is_value = kind.read_text(argv[index + 1]) is not None
+                except (IndexError, ValueError):  # another flag or an experiment file follows
+                    is_value = False
+                if not is_value:
+                    complete[index] = f"{argument}={kind.bare}"
         if self.by_action and argv[:1] == ["help"]:
             complete = ["--help"]
         options: argparse.Namespace = self.parse_known_args(complete)[0]
@@ -106,7 +109,7 @@ class Parser(argparse.ArgumentParser):
         return options
 
     def parse_known_args(self, *arguments: Any, **further: Any) -> Any:
-        """Refuse what is not known: the parser of an action names its own flags."""
+        """Refuse what the parser, or that of an action, does not know."""
         options, extra = super().parse_known_args(*arguments, **further)
         if extra and extra[0].startswith("-"):
             flags = [flag for action in self._actions for flag in action.option_strings if flag.startswith("--")]
@@ -114,13 +117,6 @@ class Parser(argparse.ArgumentParser):
         if extra:
             self.error(f"unexpected argument {shorten(extra[0])!r}")
         return options, []
-
-
-def _is_value(kind: ValueType, arguments: list[str]) -> bool:
-    try:
-        return bool(arguments) and kind.read_text(arguments[0]) is not None
-    except ValueError:
-        return False
 
 
 def typed(kind: ValueType) -> Callable[[str], Any]:

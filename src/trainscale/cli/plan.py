@@ -53,7 +53,35 @@ def _main(argv: list[str], mpi: InsideMpiLauncher | None) -> int:
     console.print(_make_points_table(plan))
     if len(plan.available.hosts) > 1:
         console.print(_make_placement_table(plan))
-    console.print(_describe_order(plan), soft_wrap=True)
+    measurement, training = plan.experiment.measurement, plan.experiment.training
+    searches = sum(config.batch == AUTO for config in plan.configs)
+    steps = f"{measurement.warmup} + {measurement.steps} steps"
+    if training.epochs and not measurement.is_sequential:
+        limit = "at most " if training.until_accuracy is not None else ""
+        steps = limit + format_count(training.epochs, "epoch")
+    most_short, most_full = count_most_trials(plan) if measurement.search else (0, 0)
+    weak, strong = (
+        dict.fromkeys(f"{config.model} {config.batch}" for config in plan.configs if config.scaling == scaling)
+        for scaling in (WEAK, STRONG)
+    )
+    filters = (("duration", format_rough_duration), ("plural", format_count))
+    order = load_template(__package__, "order.j2", filters).render(
+        plan=plan,
+        measurement=measurement,
+        points=format_count(len(plan.points), "point"),
+        least_rounds=LEAST_ROUNDS,
+        steps=steps,
+        searches=searches,
+        short=make_short_measure(measurement),
+        rounds=count_most_rounds(measurement.repeats),
+        most_short=most_short,
+        most_full=most_full,
+        weak=weak,
+        strong=strong,
+        further=plan.further_points,
+        witness_seconds=estimate_seconds(plan) if plan.experiment.safety.witness and not searches else 0.0,
+    )
+    console.print("\n".join(split_paragraphs(order)).replace("\n- ", "\n  "), soft_wrap=True)
     console.print(f"results would go to {choose_directory(options.output, False, plan, spec)}/", soft_wrap=True)
     return 0
 
@@ -135,38 +163,7 @@ def _name_devices(slots: Sequence[Slot]) -> list[str]:
         several = f"{cores[0]}-{cores[-1]}" if len(cores) > 1 else "".join(map(str, cores))
         names.append(str(slot.device.index) if slot.device.kind == "cuda" else several)
     numbers = [int(name) for name in names if name.isdigit()]
-    if len(names) > 2 and len(numbers) == len(names) and numbers == list(range(numbers[0], numbers[0] + len(names))):
+    first = numbers[0] if numbers else 0
+    if len(names) > 2 and numbers == [*range(first, first + len(names))]:
         return [f"{names[0]}-{names[-1]}"]
     return names
-
-
-def _describe_order(plan: Plan) -> str:
-    measurement, training = plan.experiment.measurement, plan.experiment.training
-    searches = sum(config.batch == AUTO for config in plan.configs)
-    steps = f"{measurement.warmup} + {measurement.steps} steps"
-    if training.epochs and not measurement.is_sequential:
-        limit = "at most " if training.until_accuracy is not None else ""
-        steps = limit + format_count(training.epochs, "epoch")
-    most_short, most_full = count_most_trials(plan) if measurement.search else (0, 0)
-    weak, strong = (
-        dict.fromkeys(f"{config.model} {config.batch}" for config in plan.configs if config.scaling == scaling)
-        for scaling in (WEAK, STRONG)
-    )
-    filters = (("duration", format_rough_duration), ("plural", format_count))
-    text = load_template(__package__, "order.j2", filters).render(
-        plan=plan,
-        measurement=measurement,
-        points=format_count(len(plan.points), "point"),
-        least_rounds=LEAST_ROUNDS,
-        steps=steps,
-        searches=searches,
-        short=make_short_measure(measurement),
-        rounds=count_most_rounds(measurement.repeats),
-        most_short=most_short,
-        most_full=most_full,
-        weak=weak,
-        strong=strong,
-        further=plan.further_points,
-        witness_seconds=estimate_seconds(plan) if plan.experiment.safety.witness and not searches else 0.0,
-    )
-    return "\n".join(split_paragraphs(text)).replace("\n- ", "\n  ")
