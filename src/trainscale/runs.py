@@ -48,13 +48,13 @@ class Run:
     _on_damage: Callable[[str], None] | None = field(default=None, repr=False)
 
     @classmethod
-    def open(cls, directory: Path, on_damage: Callable[[str], None] | None = None) -> Run:
+    def open(cls, directory: Path, on_damage: Callable[[str], None] | None = None, label: str = "") -> Run:
         """Read a run. Raises ``InputError`` if there is none, or none of its trials has finished.
 
         A damaged line of the journal is an ``InputError``, too. With ``on_damage`` it is left out, and ``on_damage`` is
         called with the message.
         """
-        run = cls(directory, _on_damage=on_damage)
+        run = cls(directory, label, _on_damage=on_damage)
         if not run.records:
             raise InputError(
                 f"{directory}: no trial of this run has finished; continue it with the command that began it"
@@ -123,9 +123,6 @@ class Run:
     def select(self, is_wanted: Callable[[TrialRecord], bool]) -> Run:
         """Return the run with only the wanted trials."""
         return self._copy(replace(self), records=[record for record in self.records if is_wanted(record)])
-
-    def with_label(self, label: str) -> Run:
-        return self._copy(replace(self, label=label))
 
     def with_accuracy(self, accuracy: float | None) -> Run:
         """Return the run with times to another accuracy than it was asked to train to."""

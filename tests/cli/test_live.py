@@ -11,8 +11,7 @@ from factories import failed_record, make_config
 from rich.console import Console
 from watched_runs import records, run_info
 
-from trainscale.cli.live import describe_phase, make_progress_table
-from trainscale.cli.views import LinePrinter, RunProgress
+from trainscale.cli.views import LinePrinter, RunProgress, describe_phase, make_progress_table
 from trainscale.launch.trial.state import TrialState
 from trainscale.measure.order import NextTrial
 from trainscale.measure.watching import make_plan_of_run

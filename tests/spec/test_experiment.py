@@ -141,10 +141,10 @@ def own_settings() -> Iterator[None]:
 @pytest.mark.usefixtures("own_settings")
 def test_a_launcher_may_declare_settings_of_its_own(write) -> None:
     made = make_experiment({}, write("[own]\nlanes = 2\n"))
-    assert made.select_settings(OwnSettings).lanes == 2
+    assert made.plugin_groups == (OwnSettings(2),)
     by_flag = make_experiment({"lanes": 3}, write("lanes = 2\n"))
-    assert by_flag.select_settings(OwnSettings).lanes == 3
-    assert make_experiment({}).select_settings(OwnSettings).lanes == 4
+    assert by_flag.plugin_groups == (OwnSettings(3),)
+    assert make_experiment({}).plugin_groups == (OwnSettings(4),)
     assert OwnSettings.settings()[0].help == "number of lanes (default: 4)"
 
     @dataclass(frozen=True)

@@ -100,7 +100,24 @@ def notebook(argv: list[str]) -> int:
         request = NotebookRequest(f"{directory}/{_FILE}", text, options.jupyter)
     else:  # a notebook that somebody changed is opened as it is
         request = NotebookRequest(str(_write(options, keeps_changed=True).resolve()), jupyter=options.jupyter)
-    return _serve(target, request, options.port or 0, open_browser=not options.no_browser)
+    try:  # until Ctrl-C, or until somebody shuts Jupyter down in the browser
+        with interrupt_on_signals():
+            if target.slurm:
+                print("waiting for Slurm to start the job; Ctrl-C cancels it", flush=True)
+            with open_notebook(target, request, options.port or 0) as session:
+                print(f"Jupyter{target.name} has {session.notebook}")
+                print(f"  address: {session.url}")
+                print(f"  open {session.redirect} in a browser: it holds the token, and only you can read it")
+                print("  Ctrl-C ends Jupyter and its kernels", flush=True)
+                # A browser without a window would take over the terminal.
+                has_window = {"DISPLAY", "WAYLAND_DISPLAY", "BROWSER"} & {*os.environ}
+                if not options.no_browser and (has_window or sys.platform == "darwin"):
+                    webbrowser.open(session.redirect.as_uri())
+                session.wait()
+    except KeyboardInterrupt:
+        print(f"Jupyter{target.name} has ended", file=sys.stderr)
+        return 130
+    raise TrainscaleError(f"Jupyter{target.name} has ended by itself, or the connection to it is lost")
 
 
 def _write(options: Namespace, keeps_changed: bool = False) -> Path:
@@ -144,25 +161,3 @@ def _make_notebook(run: Run, directory: str) -> str:
     metadata = {"kernelspec": kernel}
     document = {"cells": cells, "metadata": metadata, "nbformat": 4, "nbformat_minor": 5}
     return json.dumps(document, indent=1, ensure_ascii=False) + "\n"
-
-
-def _serve(target: JupyterTarget, request: NotebookRequest, port: int, open_browser: bool) -> int:
-    """Run Jupyter until Ctrl-C, or until somebody shuts it down in the browser."""
-    try:
-        with interrupt_on_signals():
-            if target.slurm:
-                print("waiting for Slurm to start the job; Ctrl-C cancels it", flush=True)
-            with open_notebook(target, request, port) as session:
-                print(f"Jupyter{target.name} has {session.notebook}")
-                print(f"  address: {session.url}")
-                print(f"  open {session.redirect} in a browser: it holds the token, and only you can read it")
-                print("  Ctrl-C ends Jupyter and its kernels", flush=True)
-                # A browser without a window would take over the terminal.
-                has_window = {"DISPLAY", "WAYLAND_DISPLAY", "BROWSER"} & {*os.environ}
-                if open_browser and (has_window or sys.platform == "darwin"):
-                    webbrowser.open(session.redirect.as_uri())
-                session.wait()
-    except KeyboardInterrupt:
-        print(f"Jupyter{target.name} has ended", file=sys.stderr)
-        return 130
-    raise TrainscaleError(f"Jupyter{target.name} has ended by itself, or the connection to it is lost")

@@ -51,7 +51,8 @@ def main(argv: list[str]) -> int:
         sections[names] = read_log(lines, names, options.reduce, one_run=True)
     else:
         for file in dict.fromkeys(options.files):
-            sections[_describe_file(file)] = read_log(_read_lines(file), _describe_file(file), options.reduce)
+            name = _describe_file(file)
+            sections[name] = read_log(_read_lines(file), name, options.reduce)
     if empty := [name for name, of_file in sections.items() if not of_file]:
         supported = "".join(f"\n    {kind}" for kind in SUPPORTED)
         raise InputError(f"{', '.join(empty)}: nothing here is understood; supported are:{supported}")

@@ -87,11 +87,10 @@ class Parser(argparse.ArgumentParser):
                 self.error(f"{shorten(argument[:-3])}: '--' is not a value")
         if argv[end:] == ["--"] and not any(action.nargs in _MANY for action in self._actions):
             self.error("unexpected argument '--'")
-        for argument in argv:
-            if "\0" in argument:  # only a program that calls main() can pass one
-                self.error(f"argument {shorten(argument)!r} has a NUL character")
         complete = list(argv)
         for index, argument in enumerate(argv):
+            if "\0" in argument:  # only a program that calls main() can pass one
+                self.error(f"argument {shorten(argument)!r} has a NUL character")
             if kind := self.bare_flags.get(argument):
                 try:
                     is_value = kind.read_text(argv[index + 1]) is not None

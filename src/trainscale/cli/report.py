@@ -93,9 +93,10 @@ def _read_runs(directories: Sequence[Path], labels: Sequence[str]) -> list[Run]:
             raise InputError(f"{directories[resolved.index(path)]}: this run is named {count} times; valid: once")
     names = [remove_unprintable(label).strip() for label in labels] or [""]
     if len(directories) > 1 and not labels:  # their names, with parents where these tell them apart
-        depth = 1
-        while len(names := ["/".join(path.parts[-depth:]).lstrip("/") for path in resolved]) > len(set(names)):
+        depth = 0
+        while len(set(names)) < len(directories):
             depth += 1
+            names = ["/".join(path.parts[-depth:]).lstrip("/") for path in resolved]
     if len(names) != len(directories):
         raise InputError(f"--label: given {len(names)} times for {len(directories)} runs; valid: once for each run")
     if len(names) > 1 and not all(names):
@@ -104,8 +105,7 @@ def _read_runs(directories: Sequence[Path], labels: Sequence[str]) -> list[Run]:
     for name in names:
         if slugs[make_slug(name).lower()] > 1:
             raise InputError(f"--label {name}: another run has this label, or one with the same file names")
-    opened = [Run.open(directory, warn_of_damage) for directory in directories]
-    return [run.with_label(name) for run, name in zip(opened, names, strict=True)]
+    return [Run.open(path, warn_of_damage, name) for path, name in zip(directories, names, strict=True)]
 
 
 def _choose_output(runs: Sequence[Run], output: Path | None) -> Path:

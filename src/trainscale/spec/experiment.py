@@ -5,7 +5,7 @@ import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Self, TypeVar
+from typing import Any, Self
 
 from ..errors import InputError, explain_unknown, shorten, shorten_path
 from ..worker.regular_files import read_regular
@@ -34,7 +34,6 @@ _LONGEST_REASON = 300  # characters
 SEE_SETTINGS = "see: trainscale run --help; a flag --max-devices is the key max_devices"
 
 FurtherValues = Callable[[Mapping[str, Any]], Mapping[str, Any]]
-Group = TypeVar("Group", bound=SettingGroup)
 
 # Settings of which one excludes each of the others, with the reason.
 _EXCLUDING = (
@@ -79,9 +78,6 @@ class Experiment:
             raise TypeError(f"no such setting: {', '.join(sorted(wrong))}")
         groups: dict[str, Any] = {group.table: group.of(values) for group in GROUPS}
         return cls(**groups, plugin_groups=tuple(group.of(values) for group in PLUGIN_GROUPS))
-
-    def select_settings(self, group: type[Group]) -> Group:
-        return next((item for item in self.groups if type(item) is group), group())
 
     def replace_values(self, **values: Any) -> Self:
         return self.of(**{**self.to_dict(), **values})

@@ -72,10 +72,10 @@ class Plan:
     def further_points(self) -> tuple[FurtherPoint, ...]:
         """The points of --explain: the same work with nothing exchanged.
 
-        Those that an explanation needs most come first. Those that fit into the time are chosen, with fewer repeats
-        if the needed ones do not fit otherwise. The first is always among them, and measured at least once.
+        The most needed come first. Those that fit into the time are chosen, with fewer repeats if the needed ones
+        do not fit otherwise. The first is always among them, and measured at least once.
         """
-        measurement, planned = self.experiment.measurement, set(self.points)
+        measurement, planned = self.experiment.measurement, {None, *self.points}
         orders: list[list[PointKey]] = []
         for config, ladder in self.ladders.items() if measurement.explain else ():
             is_synchronous = config.strategy not in (*ASYNCHRONOUS, "local")
@@ -84,7 +84,7 @@ class Plan:
                 orders.append([(alone, n) for n in counts])
         # By priority: each series' largest device count, then one device, then the rest.
         by_priority = dict.fromkeys(chain.from_iterable(zip_longest(*orders)))
-        candidates: list[PointKey] = [point for point in by_priority if point is not None and point not in planned]
+        candidates: list[PointKey] = [point for point in by_priority if point not in planned]
         if not candidates:
             return ()
         # Without these the first series has no answer. On one device, it may be the work alone itself.

@@ -66,7 +66,8 @@ def make_launcher(
             raise InputError(f"{key}: inside mpirun hosts are used as they are; valid: before mpirun, in its script")
         mpi.access = access
         return mpi
-    return launcher_class(access, experiment.select_settings(launcher_class.settings_type))
+    own_settings = [group for group in experiment.groups if type(group) is launcher_class.settings_type]
+    return launcher_class(access, *own_settings)
 
 
 def run_once_inside_mpi(arguments: Sequence[str], main: Callable[[InsideMpiLauncher | None], int]) -> int:
