@@ -45,7 +45,6 @@ _CHECK_SETTINGS = (
     "interface", "controller_address", "ssh_config", "forward_agent", "gpus_per_host", "cores_per_device", "nodes",
     "queue", "yarn", "ray_address", "timeout",
 )  # fmt: skip
-_PARITY_SETTINGS = ("models", "frameworks", "image_size", "classes", "layout", "seed", "device", "python")
 _BUSY_PRESSURE = 5.0  # per cent of time in which something waits for a core
 _CONNECT_SECONDS = 5  # a host that is up answers at once
 
@@ -209,7 +208,8 @@ def parity(argv: list[str]) -> int:
         " The first framework is the reference. The exit code is 0 if all are proven.",
     )
     parser.add("--fresh", "", "compute cached numbers again")
-    add_experiment(parser, _PARITY_SETTINGS)
+    keys = ("models", "frameworks", "image_size", "classes", "layout", "seed", "device", "python")
+    add_experiment(parser, keys)
     options = parser.read(argv)
     experiment = read_experiment(options)
     plan = make_plan(experiment, clusters.find_local_devices(read_machine(), experiment))

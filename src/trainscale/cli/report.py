@@ -26,7 +26,6 @@ from ..spec.groups import SETTINGS
 from .parser import Parser, typed, warn_of_damage
 
 DEFAULT_OUTPUT = Path("report")
-_RESULTS = "results.json"
 _MOST_VERDICTS = 4  # trainscale explain has all
 _MOST_POINTS = 4  # whose epochs are shown: more would push the other tables off the screen
 
@@ -122,7 +121,7 @@ def _choose_output(runs: Sequence[Run], output: Path | None) -> Path:
         problem = "this is the directory of a run, which holds the run's own report"
     elif directory.exists() and any(directory.iterdir()):
         try:
-            held = [each["run"] for each in json.loads((directory / _RESULTS).read_bytes())["runs"]]
+            held = [each["run"] for each in json.loads((directory / "results.json").read_bytes())["runs"]]
         except (OSError, ValueError, LookupError, TypeError):
             held = []
         if held != [json.loads(json.dumps(run.info.to_dict())) for run in runs]:

@@ -9,7 +9,6 @@ from argparse import Namespace, RawDescriptionHelpFormatter
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
 
 from ..cluster.aws_template import find_instance_type
 from ..errors import InputError
@@ -52,11 +51,11 @@ def _main(argv: list[str]) -> int:
     from . import run
 
     end = argv.index("--") if "--" in argv else len(argv)
-    command = translate(_read(argv[:end]), argv[end + 1 :], _find_hosts_file)
-    for note in command.notes:
+    today, typed_names, notes = translate(_read(argv[:end]), argv[end + 1 :], _find_hosts_file)
+    for note in notes:
         print(note)
-    print(f"trainscale {shlex.join(['run', *command.argv])}", flush=True)
-    return run.main(command.argv, lambda measured: _write_files(measured, command.typed_names))
+    print(f"trainscale {shlex.join(['run', *today])}", flush=True)
+    return run.main(today, lambda measured: _write_files(measured, typed_names))
 
 
 def _read(argv: list[str]) -> Namespace:
@@ -95,16 +94,13 @@ def _read(argv: list[str]) -> Namespace:
     return options
 
 
-class EquivalentCommand(NamedTuple):
-    argv: list[str]
-    typed_names: dict[str, str]  # what the person typed for each model
-    notes: list[str]  # are printed first
-
-
 def translate(
     options: Namespace, run_options: Sequence[str], find_hosts_file: Callable[[], tuple[str, str] | None]
-) -> EquivalentCommand:
-    """Return the same command of today. ``find_hosts_file`` returns a file and its source."""
+) -> tuple[list[str], dict[str, str], list[str]]:
+    """Return the same command of today, what was typed for each model, and lines to print first.
+
+    ``find_hosts_file`` returns a file and its source.
+    """
     given = {argument.partition("=")[0] for argument in run_options}
     kind = find_instance_type(options.ec2_instance_type, "-t") if options.ec2_instance_type else None
     names = [name.strip() for name in (options.models or ",".join(_MODELS)).split(",") if name.strip()]
@@ -131,7 +127,7 @@ def translate(
     for flag, name in _FLAGS.items():
         if values[name] is not None:
             argv += [flag, values[name]]
-    return EquivalentCommand([*argv, *run_options], typed_names, notes)
+    return [*argv, *run_options], typed_names, notes
 
 
 def _find_hosts_file() -> tuple[str, str] | None:
