@@ -12,10 +12,6 @@ An InputError says what is wrong, where, and what is valid. It is raised before 
 import difflib
 from collections.abc import Iterable
 
-_SHOWN = 60  # characters of a value in a message
-_PATH_SHOWN = 500  # characters of a path
-_COMPARED = 100  # characters of a name that are compared with the valid ones
-
 
 class TrainscaleError(Exception):
     """Something failed; the message is for the person at the terminal."""
@@ -35,13 +31,13 @@ class AllocationEnded(TrainscaleError):
     exit_code = 130
 
 
-def shorten(text: str, most: int = _SHOWN) -> str:
-    """Cut a value that nobody would want to read in a message."""
+def shorten(text: str, most: int = 60) -> str:
+    """Cut a value after ``most`` characters: nobody would want to read more in a message."""
     return text if len(text) <= most else f"{text[:most]}… ({len(text)} characters)"
 
 
 def shorten_path(path: object) -> str:
-    return shorten(str(path), _PATH_SHOWN)
+    return shorten(str(path), 500)
 
 
 def explain_unknown(what: str, value: str, valid: Iterable[str], where: str = "", see: str = "") -> InputError:
@@ -49,7 +45,7 @@ def explain_unknown(what: str, value: str, valid: Iterable[str], where: str = ""
 
     Where these are too many to read, ``see`` says where they are.
     """
-    names, text = list(valid), value[:_COMPARED].lower()
+    names, text = list(valid), value[:100].lower()
     matcher = difflib.SequenceMatcher
     similarity = {name: matcher(None, text, name.lower()).ratio() for name in names}
     # At most three, nearly as similar as the best of them.

@@ -45,8 +45,6 @@ _CHECK_SETTINGS = (
     "interface", "controller_address", "ssh_config", "forward_agent", "gpus_per_host", "cores_per_device", "nodes",
     "queue", "yarn", "ray_address", "timeout",
 )  # fmt: skip
-_BUSY_PRESSURE = 5.0  # per cent of time in which something waits for a core
-_CONNECT_SECONDS = 5  # a host that is up answers at once
 
 
 def check(argv: list[str]) -> int:
@@ -85,7 +83,7 @@ def _check_machine(console: Console, experiment: Experiment, frameworks: Sequenc
         devices=clusters.find_local_devices(machine, Experiment.of(device="cpu")).description,
         disk_bytes=shutil.disk_usage(Path.cwd()).free,
         ports=ports,
-        is_busy=(machine.pressure or 0.0) > _BUSY_PRESSURE,
+        is_busy=(machine.pressure or 0.0) > 5.0,  # per cent of time in which something waits for a core
         launchers=LAUNCHERS,
         python=f"{sys.version.split()[0]} ({sys.executable})",
     )
@@ -120,7 +118,7 @@ def _check_hosts(console: Console, launcher: Launcher, experiment: Experiment, f
     """``frameworks`` are imported on the hosts. Return 0 if a run could use all hosts."""
     given = dict(experiment.resources.python or ())
     pythons = choose_pythons(frameworks or FRAMEWORKS, given)
-    launcher.access = replace(launcher.access, connect_seconds=_CONNECT_SECONDS)
+    launcher.access = replace(launcher.access, connect_seconds=5)  # a host that is up answers at once
     try:
         with console.status("asking the hosts") if console.is_terminal else nullcontext():
             result = surveys.survey(launcher, pythons, [ProbeRequest(name) for name in frameworks])

@@ -15,12 +15,6 @@ from ..worker.plugins import FRAMEWORK, MODEL
 from .parser import Parser, typed
 from .tables import folded, make_table, number, text
 
-_WIDE = 110  # columns of a terminal in which the description of a network fits beside its numbers
-_CAPTION = (
-    "MB: gradients exchanged in a step, fp32. GMAC: multiply-adds of one image's forward pass; training takes about"
-    " three times that. Also torchvision:NAME, timm:NAME, keras:NAME, gluon:NAME and my_package.module:function."
-)
-
 
 def models(argv: list[str]) -> int:
     parser = Parser("models")
@@ -30,9 +24,13 @@ def models(argv: list[str]) -> int:
     options = parser.read(argv)
     console = Console(highlight=False)
     numbers = map(number, ("image", "classes", "parameters", "MB", "GMAC"))
-    is_wide = console.width >= _WIDE
+    is_wide = console.width >= 110  # then a description fits beside the numbers
     table = make_table(text("model"), *numbers, *([folded()] if is_wide else []))
-    table.caption = _CAPTION
+    table.caption = (
+        "MB: gradients exchanged in a step, fp32. GMAC: multiply-adds of one image's forward pass; training takes"
+        " about three times that. Also torchvision:NAME, timm:NAME, keras:NAME, gluon:NAME and"
+        " my_package.module:function."
+    )
     broken = plugins.list_broken_plugins(MODEL)
     for name, info in networks.MODELS.items():
         description = [Text(info.description)] if is_wide else []

@@ -20,11 +20,9 @@ from . import guard
 from .parser import Parser
 
 _MODELS = ("alexnet", "inceptionv3")
-_STRATEGY = "ps:each"  # as the older scripts, even on a single host
 _WORKER = "deeplearning-worker"  # the host names that they looked for
 _HOST_NAMES = Path("/etc/hosts")
 _NODES = "nodes"
-_LISTS = ("models", "frameworks", "strategies")
 _EPILOG = """After -- any option of trainscale run may follow, such as: -- --steps 20 --repeats 1
 The same command again continues where it stopped. Earlier files are kept under another name."""
 
@@ -88,7 +86,7 @@ def _read(argv: list[str]) -> Namespace:
     options = parser.read(argv)
     for name, values in vars(options).items():
         if isinstance(values, list):
-            if len(values) > 1 and name not in _LISTS:
+            if len(values) > 1 and name not in ("models", "frameworks", "strategies"):
                 raise InputError(f"--{name}: given {len(values)} times, with {' and '.join(values)}; valid: once")
             setattr(options, name, ",".join(values))
     return options
@@ -122,7 +120,8 @@ def translate(
     if kind and kind.gpus and not options.gpu_per_host:
         values["gpu_per_host"] = str(kind.gpus)
     if not options.strategies and not given & {"--strategies", "--strategy"}:
-        values["strategies"] = "ps" if "--servers" in given else _STRATEGY
+        # As the older scripts, even on a single host.
+        values["strategies"] = "ps" if "--servers" in given else "ps:each"
     argv = []
     for flag, name in _FLAGS.items():
         if values[name] is not None:

@@ -16,7 +16,6 @@ from .groups import WorkSettings
 from .settings import SEARCH_DEFAULT
 
 _MOST_SERVERS = 65536  # each needs a port
-_IMAGE_SIZE, _CLASSES, _CHANNELS = 224, 1000, 3  # of a user's own network, which does not declare them
 
 
 def choose_network(text: str, framework: Framework, work: WorkSettings, dataset: Dataset) -> tuple[Config, int | None]:
@@ -27,13 +26,13 @@ def choose_network(text: str, framework: Framework, work: WorkSettings, dataset:
     name, batch = split_model(text)
     info = models.resolve(name)
     classes = work.classes or (dataset.facts.classes if dataset.is_real else 0)
-    if info is None:  # a library's network or a user's function
+    if info is None:  # a library's network or a user's function, which declares no shape
         library, colon, attribute = name.partition(":")
         is_function = attribute.isidentifier() and all(part.isidentifier() for part in library.split("."))
         if not (attribute if library in framework.libraries else colon and is_function):
             libraries = [f"{library}:NAME" for library in framework.libraries]
             raise explain_unknown("model", name, [*models.list_names(), *libraries, "my_package.module:function"])
-        shape = (work.image_size or _IMAGE_SIZE, classes or _CLASSES, _CHANNELS)
+        shape = (work.image_size or 224, classes or 1000, 3)
     else:
         name = info.name
         shape = (work.image_size or info.image_size, classes or info.classes, info.channels)
@@ -68,7 +67,6 @@ def split_model(text: str) -> tuple[str, int | None]:
 
 _PRECISIONS = ("fp32", "tf32", "bf16")  # of the default space: fp16 skips steps
 _NO_CANDIDATES = ("independent", "ps-async")  # nothing is exchanged; an image teaches less
-_SERVERS = (1, 2)
 
 
 def combine_choices(experiment: Experiment, framework: Framework, config: Config, batch: int | None) -> list[Config]:
@@ -104,7 +102,7 @@ def combine_choices(experiment: Experiment, framework: Framework, config: Config
             batches = tuple(dict.fromkeys((max(1, config.batch // 2), config.batch, 2 * config.batch)))
         if not work.strategies:
             candidates = [name for name in framework.engines if name not in _NO_CANDIDATES]
-            strategies = [(name, n) for name in candidates for n in (_SERVERS if name in WITH_SERVERS else (0,))]
+            strategies = [(name, n) for name in candidates for n in ((1, 2) if name in WITH_SERVERS else (0,))]
         layouts = work.layout or framework.layouts.get(config.device, layouts)
         precisions = work.precision or tuple(name for name in _PRECISIONS if name in framework.precisions)
         if not work.compile and framework.compiles and config.device == "cuda":

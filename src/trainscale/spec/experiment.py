@@ -28,9 +28,7 @@ from .groups import (
 )
 from .settings import SettingGroup, SettingValues
 
-_TRAINING_SECONDS = 7 * 86400.0
 _MOST_BYTES = 1 << 20  # of an experiment file
-_LONGEST_REASON = 300  # characters
 SEE_SETTINGS = "see: trainscale run --help; a flag --max-devices is the key max_devices"
 
 FurtherValues = Callable[[Mapping[str, Any]], Mapping[str, Any]]
@@ -108,7 +106,7 @@ def make_experiment(
     if "until_accuracy" in values:
         values.setdefault("epochs", MOST_EPOCHS)
     if "epochs" in values:  # training may take hours: it is not repeated, and not ended
-        values = {"repeats": 1, "timeout": _TRAINING_SECONDS, **values}
+        values = {"repeats": 1, "timeout": 7 * 86400.0, **values}
     return Experiment.of(**{**further(values), **values})
 
 
@@ -127,7 +125,7 @@ def read_experiment_file(path: Path) -> SettingValues:
     except RecursionError:
         raise InputError(f"{path}: not usable: its lists or tables are nested too deeply") from None
     except ValueError as error:  # not TOML, a number of thousands of digits, or day 40
-        raise InputError(f"{path}: not TOML: {shorten(str(error), _LONGEST_REASON)}") from None
+        raise InputError(f"{path}: not TOML: {shorten(str(error), 300)}") from None
     settings = collect_settings()
     groups = {group.table: group for group in (*GROUPS, *PLUGIN_GROUPS)}
     values: SettingValues = {}
