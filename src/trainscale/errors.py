@@ -32,7 +32,7 @@ class AllocationEnded(TrainscaleError):
 
 
 def shorten(text: str, most: int = 60) -> str:
-    """Cut a value after ``most`` characters: nobody would want to read more in a message."""
+    """Cut a value that is too long for a message."""
     return text if len(text) <= most else f"{text[:most]}… ({len(text)} characters)"
 
 

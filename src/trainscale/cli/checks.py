@@ -83,7 +83,7 @@ def _check_machine(console: Console, experiment: Experiment, frameworks: Sequenc
         devices=clusters.find_local_devices(machine, Experiment.of(device="cpu")).description,
         disk_bytes=shutil.disk_usage(Path.cwd()).free,
         ports=ports,
-        is_busy=(machine.pressure or 0.0) > 5.0,  # per cent of time in which something waits for a core
+        is_busy=(machine.pressure or 0.0) > 5.0,  # % of time that a core is waited for
         launchers=LAUNCHERS,
         python=f"{sys.version.split()[0]} ({sys.executable})",
     )

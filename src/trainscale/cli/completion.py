@@ -1,7 +1,7 @@
 """``trainscale completion bash|zsh|fish``, and what a shell offers then.
 
-At every TAB the shell calls trainscale, and argcomplete asks the parser of the command. Words that a parser does not
-know, such as networks and directories of runs, are added here.
+At every TAB the shell calls trainscale, and argcomplete asks the parser of the command. Words that it does not know,
+such as networks and directories of runs, are added here.
 """
 
 import argparse

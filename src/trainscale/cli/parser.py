@@ -49,7 +49,7 @@ class Parser(argparse.ArgumentParser):
         self.add_argument(*flags.split(), help=about, **{**value, **options})
 
     def add_action(self, name: str, function: Callable[[argparse.Namespace], int], about: str) -> Parser:
-        """Add a parser for an action such as ``create``. ``read`` returns ``function`` as ``run``."""
+        """Add a parser for an action such as ``create``; ``options.run`` is its function."""
         if not self.by_action:
             self.usage = f"{self.prog} ACTION [options]"
             self._names = self.add_subparsers(title="actions", dest="action", metavar="ACTION", help="one of:")

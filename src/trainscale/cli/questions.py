@@ -190,7 +190,7 @@ def compare(argv: list[str]) -> int:
         code = InputError.exit_code
     elif comparison.gate is None or comparison.outcome == PASS:
         code = 0
-    else:  # neither acceptance nor a regression is shown; more repeats would decide
+    else:  # more repeats would decide
         code = 3 if options.strict or comparison.gate.kind == AT_LEAST else 0
     from ..questions.compare.text import print_text, render_json
 

@@ -26,8 +26,8 @@ def interrupt_on_signals(ends_process: bool = True) -> Iterator[None]:
     A second signal, or a second Ctrl-C, ends this process within a second, unless it is a user's program
     (``ends_process``). What it started ends with it, because its connections close.
 
-    A signal that was ignored before stays ignored: nohup starts a program so, and it must outlive the terminal. Only
-    the main thread can handle signals. In a thread that a user's program started, they stay as they are.
+    A signal that was ignored before stays ignored, as under nohup. Only the main thread can handle signals: in other
+    threads of a user's program they stay as they are.
     """
     if threading.current_thread() is not threading.main_thread():
         yield

@@ -26,7 +26,7 @@ def choose_network(text: str, framework: Framework, work: WorkSettings, dataset:
     name, batch = split_model(text)
     info = models.resolve(name)
     classes = work.classes or (dataset.facts.classes if dataset.is_real else 0)
-    if info is None:  # a library's network or a user's function, which declares no shape
+    if info is None:  # a library's or a user's network, which declares no shape
         library, colon, attribute = name.partition(":")
         is_function = attribute.isidentifier() and all(part.isidentifier() for part in library.split("."))
         if not (attribute if library in framework.libraries else colon and is_function):
@@ -153,7 +153,7 @@ def _name_batches(*batches: int) -> dict[str, int]:
     return dict(zip(_MODELS, batches, strict=True))
 
 
-# The batches of AlexNet and Inception v3 on the K80 and K520 are those of the AWS P2 and G2 instances in
+# AlexNet and Inception v3 on the K80 and K520 have the batches of AWS P2 and G2 instances in
 # awslabs/deeplearning-benchmark. On modern GPUs a 32-bit batch fits with room to spare. On CPUs a step of any of these
 # networks takes at most a few seconds on one core.
 _K80 = _name_batches(512, 512, 256, 256, 32, 32, 32, 32, 32)
