@@ -211,9 +211,11 @@ def test_devices_of_a_machine(
     machine: Machine, settings: dict[str, Any], devices: list[tuple[int, ...]], description: str
 ) -> None:
     available = find_local_devices(machine, Experiment.of(**settings))
-    assert [device.cores for device in available.devices] == devices
-    assert [device.index for device in available.devices] == list(range(len(devices)))
-    assert {device.kind for device in available.devices} == {available.kind} == {"cpu" if devices[0] else "cuda"}
+    assert [device.cores for device in available.hosts[0].devices] == devices
+    assert [device.index for device in available.hosts[0].devices] == list(range(len(devices)))
+    assert (
+        {device.kind for device in available.hosts[0].devices} == {available.kind} == {"cpu" if devices[0] else "cuda"}
+    )
     assert available.description == description
     hardware = (available.device_name, available.memory_bytes, available.cores_per_device)
     assert devices[0] or hardware == ("NVIDIA L4", 22 * GIB, 0)
@@ -223,7 +225,7 @@ def test_devices_of_a_machine(
 def test_a_large_machine_is_cut_into_at_most_eight_devices(cores: int, each: int) -> None:
     available = find_local_devices(a_machine(cores), Experiment())
     assert available.cores_per_device == each
-    assert len(available.devices) <= 8
+    assert len(available.hosts[0].devices) <= 8
 
 
 @pytest.mark.parametrize(
