@@ -1,5 +1,7 @@
 """What a run shows: tables and lines for people, events for programs, or only its directory."""
 
+from __future__ import annotations
+
 import json
 import time
 from collections import Counter
@@ -8,13 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from statistics import fmean
-from typing import Any
-
-from rich.console import Console, Group, RenderableType
-from rich.live import Live
-from rich.progress_bar import ProgressBar
-from rich.table import Table
-from rich.text import Text
+from typing import TYPE_CHECKING, Any
 
 from ..analyse.checks import OTHER_CORES
 from ..analyse.race import count_most_rounds
@@ -35,7 +31,9 @@ from ..spec.config import Config, PointKey, Trial
 from ..spec.plan import LEAST_ROUNDS, Plan
 from ..worker.type_aliases import JsonObject
 from .parser import Parser
-from .tables import make_table, number, text
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
 
 TEXT, QUIET, JSON = "text", "quiet", "json"
 EVENTS_SCHEMA = 1
@@ -209,6 +207,13 @@ class RunProgress(RunListener):
 
 def make_progress_table(progress: RunProgress, width: int) -> RenderableType:
     """Return the table that fills up on a terminal, and the lines under it."""
+    from rich.console import Group  # here, because the help of a command is shown without it
+    from rich.progress_bar import ProgressBar
+    from rich.table import Table
+    from rich.text import Text
+
+    from .tables import make_table, number, text
+
     plan, measurement = progress.plan, progress.plan.experiment.measurement
     has_epochs = any(config.epochs for config in plan.configs)
     units = {record.unit for record in progress.journal.records} or {IMAGES}
@@ -427,6 +432,9 @@ class CommandView(RunView):
         if self.style == JSON:
             yield EventPrinter(plan, journal, self.location or str(journal.directory), self.remote_job)
             return
+        from rich.console import Console
+        from rich.live import Live
+
         console = Console(highlight=False)
         kind = RunProgress if console.is_terminal else LinePrinter
         progress = kind(plan, journal, self.remote_job)
