@@ -154,7 +154,7 @@ class Trials:
 
     def find(self, made: Plan, directory: Path, retry_failed: bool = False) -> dict[str, Search]:
         context = RunContext(made, LocalLauncher(), {}, retry_failed=retry_failed)
-        return find_batches(context, directory)
+        return find_batches(context, directory, lambda _: None)
 
 
 @pytest.fixture

@@ -73,7 +73,8 @@ def find_point_flags(point: Point) -> Iterator[str]:
         if overhead.mean > least and (overhead.low is None or overhead.low > 0):
             slower = f"{_format_percent(overhead.mean)} slower than on images that stay on the device"
     if waits > INPUT_BOUND:
-        symptoms = f"it waits for images {_format_percent(waits)} of the time{', ' * bool(slower)}{slower}"
+        waiting = f"it waits for images {_format_percent(waits)} of the time"
+        symptoms = f"{waiting}, {slower}" if slower else waiting
         yield f"input-bound: {symptoms}; more --loaders, a faster disk, or smaller images would help"
     elif slower:
         yield (
@@ -100,8 +101,7 @@ def find_point_flags(point: Point) -> Iterator[str]:
     if flag := make_busy_flag(point.other_cores):
         yield flag
 
-    short_steps = [record.steps for record in records if record.trial.short]
-    if short_steps:
+    if short_steps := [record.steps for record in records if record.trial.short]:
         yield f"measured only in short trials of a search, {max(short_steps)} steps each"
 
     relative = point.samples_per_second.relative if point.samples_per_second else None
@@ -112,7 +112,8 @@ def find_point_flags(point: Point) -> Iterator[str]:
         often = "once" if point.repeats == 1 else "twice"
         yield f"measured {often} only, so there is no interval"
 
-    yield from dict.fromkeys(remove_unprintable(note) for record in point.records for note in record.notes)
+    notes = (note for record in point.records for note in record.notes)
+    yield from dict.fromkeys(map(remove_unprintable, notes))
 
 
 def make_busy_flag(other_cores: Sequence[float]) -> str:

@@ -30,7 +30,7 @@ CHOICES = (
 _WIDER = 2.0  # the standard deviation that is supposed, divided by that of all candidates together
 HALF = 0.5  # of the leader's speed: a slower candidate leaves after one trial
 _CERTAIN = (OUT_OF_MEMORY, TIMEOUT, HANG, SKIPPED, REFUTED)  # it would happen again
-_MOST_FAILURES = 2
+MOST_FAILURES = 2  # without a result between them
 _LEAST_ROUNDS = 3
 
 
@@ -68,8 +68,9 @@ def replay_race(entries: Sequence[Entry], rounds: int) -> Race:
     running, departures = list(entries), list[Departure]()
     for number in range(1, rounds + 1):
         missing = [entry for entry in running if len(entry.speeds) < number]
-        departures += [Departure(entry.key, number, entry.obstacle) for entry in missing if entry.obstacle]
-        running = [entry for entry in running if entry not in missing or not entry.obstacle]
+        stopped = [entry for entry in missing if entry.obstacle]
+        departures += [Departure(entry.key, number, entry.obstacle) for entry in stopped]
+        running = [entry for entry in running if entry not in stopped]
         if len(entries) == 1:
             break
         waiting = tuple(entry.key for entry in missing if not entry.obstacle)
@@ -102,8 +103,9 @@ def replay_race(entries: Sequence[Entry], rounds: int) -> Race:
                 variances = (max(_WIDER**2 * pooled, variance) for variance in own)
                 reach = quantile * math.sqrt(sum(variances) / number)
                 ratio = math.exp(means[entry.key] - means[leader.key])
-                if ratio * math.exp(reach) < 1:
-                    slower[entry.key] = Interval(ratio, ratio * math.exp(-reach), ratio * math.exp(reach))
+                low, high = ratio * math.exp(-reach), ratio * math.exp(reach)
+                if high < 1:
+                    slower[entry.key] = Interval(ratio, low, high)
         departures += [Departure(key, number, reason, interval) for key, interval in slower.items()]
         running = [entry for entry in running if entry.key not in slower]
         if len(running) <= 1:
@@ -151,7 +153,7 @@ def replay_races(
             measured = [record for record in tried if is_measured(record)]
             failed = [record for record in tried if not is_measured(record)]
             certain = [record for record in failed if record.status in _CERTAIN]
-            is_hopeless = bool(certain) or len(failed) >= _MOST_FAILURES
+            is_hopeless = bool(certain) or len(failed) >= MOST_FAILURES
             obstacle = _describe((certain or failed)[-1].failure) if is_hopeless else ""
             is_disturbed = bool(measured) and (measured[0].machine.other_cores or 0.0) > OTHER_CORES
             speeds = tuple(map(compute_samples_per_second, measured))
@@ -177,9 +179,12 @@ def replay_races_of_run(run: RunInfo, records: Sequence[TrialRecord], verdicts: 
 
 
 def find_failed_parity(points: Sequence[PointKey], verdicts: Sequence[Verdict]) -> dict[Config, str]:
-    judged = {config: find_verdict(config, verdicts) for config, _ in points}
-    failed = {config: verdict for config, verdict in judged.items() if verdict and verdict.state == FAILED}
-    return {config: f"parity failed: {verdict.warning}" for config, verdict in failed.items()}
+    reasons = {}
+    for config, _ in points:
+        verdict = find_verdict(config, verdicts)
+        if verdict and verdict.state == FAILED:
+            reasons[config] = f"parity failed: {verdict.warning}"
+    return reasons
 
 
 def neutralise_choices(config: Config) -> Config:

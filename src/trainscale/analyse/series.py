@@ -20,6 +20,7 @@ from .throughput import (
     compute_step_jitter,
     compute_waiting_share,
     is_measured,
+    list_known,
     list_speeds,
     list_step_seconds,
     median_over,
@@ -67,16 +68,14 @@ class EpochMeans:
 
 @dataclass(frozen=True)
 class ToAccuracy:
-    """When a validation accuracy was first reached, if it was.
-
-    There is a mean only if all repeats reached it; that of only some would be too good.
-    """
+    """When a validation accuracy was first reached, if it was."""
 
     target: float
     reached: int  # repeats
     repeats: int
+    # Means, if all repeats reached it: those over only some would be too good.
     seconds: Interval | None = None  # of training
-    epochs: float | None = None  # mean
+    epochs: float | None = None
 
 
 @dataclass(frozen=True)
@@ -130,7 +129,7 @@ class Point:
     learning: Learning | None = maybe("what was learned, if it trains to an accuracy")
     verdict: WitnessVerdict | None = maybe("whether all its trials did their work")
     flags: tuple[str, ...] = column("what the checks found, one sentence each", default=())
-    records: tuple[TrialRecord, ...] = field(default=(), repr=False)  # good and failed, as in the journal
+    records: tuple[TrialRecord, ...] = field(default=(), repr=False)  # good and failed
 
     @property
     def key(self) -> PointKey:
@@ -251,27 +250,29 @@ def build_series(
 
     ``accuracy`` replaces that of the configs. ``by_budget``: results decided the number of repeats.
     """
-    groups: dict[Config, dict[int, list[TrialRecord]]] = {}
+    by_point: dict[PointKey, list[TrialRecord]] = {}
     for record in drop_superseded({record.trial: record for record in records}.values()):
-        trial = record.trial
-        groups.setdefault(trial.config, {}).setdefault(trial.devices, []).append(record)
-    rates = {(c, n): list_speeds(of_point) for c, points in groups.items() for n, of_point in points.items()}
-    best_local: dict[object, list[float]] = {}  # by work, the speeds of the fastest 1-device `local` point
+        by_point.setdefault(record.trial.point, []).append(record)
+    rates = {point: list_speeds(of_point) for point, of_point in by_point.items()}
+    ladders: dict[Config, list[int]] = {}
+    best_local: dict[object, list[float]] = {}  # by work, of the fastest 1-device `local` point
     for (config, devices), speeds in rates.items():
+        ladders.setdefault(config, []).append(devices)
         if config.strategy == "local" and devices == 1 and speeds:
             work = _make_work_key(config)
             best_local[work] = max(best_local.get(work, speeds), speeds, key=fmean)
-    titles = make_series_titles(list(groups))
+    titles = make_series_titles(list(ladders))
     all_series = []
-    for config, records_by_devices in groups.items():
+    for config, ladder in ladders.items():
+        best_rates = best_local.get(_make_work_key(config), [])
         verdict = find_verdict(config, parity)
         points = []
-        for devices, of_point in sorted(records_by_devices.items()):
+        for devices in sorted(ladder):
             speeds = rates[config, devices]
             speedup = _compute_ratio(speeds, rates.get((config, 1), []), by_budget)
-            versus_local = _compute_ratio(speeds, best_local.get(_make_work_key(config), []), by_budget)
+            versus_local = _compute_ratio(speeds, best_rates, by_budget)
             point = replace(
-                make_point(of_point, by_budget, accuracy),
+                make_point(by_point[config, devices], by_budget, accuracy),
                 speedup=speedup,
                 efficiency=speedup.scaled(1 / devices) if speedup else None,
                 efficiency_versus_local=versus_local.scaled(1 / devices) if versus_local else None,
@@ -318,10 +319,13 @@ def _compute_ratio(rates: Sequence[float], baseline: Sequence[float], by_budget:
 
 def make_point(records: Sequence[TrialRecord], by_budget: bool = False, accuracy: float | None = None) -> Point:
     config, devices = records[0].trial.point
-    speeds, sequential = list_speeds(records), by_budget or any(record.trial.short for record in records)
+    speeds = list_speeds(records)
+    sequential = by_budget or any(record.trial.short for record in records)
     good = [record for record in records if is_measured(record)]
-    overheads = [share for record in good if (share := compute_input_overhead(record)) is not None]
-    waiting_shares = [share for record in good if (share := compute_waiting_share(record)) is not None]
+    startups = [max(rank.startup_seconds for rank in record.ranks) for record in good]
+    first_steps = [max(rank.first_step_seconds for rank in record.ranks) for record in good]
+    overheads = list_known(map(compute_input_overhead, good))
+    waiting_shares = list_known(map(compute_waiting_share, good))
     compilations = Counter(record.compilation for record in good)
     states = [state for state in (COLD, WARM, NONE) if compilations[state]]
     counts = [f"{compilations[state]} {state}" for state in states]
@@ -339,10 +343,10 @@ def make_point(records: Sequence[TrialRecord], by_budget: bool = False, accuracy
         samples_per_second=mean_interval(speeds, sequential) if speeds else None,
         input_overhead=mean_interval(overheads, sequential) if overheads else None,
         step_seconds=median_over(step for record in good for step in list_step_seconds(record)),
-        jitter=median_over(compute_step_jitter(record) for record in good),
+        jitter=median_over(map(compute_step_jitter, good)),
         **summarise_memory(good),
-        startup_seconds=median_over(max(rank.startup_seconds for rank in record.ranks) for record in good),
-        first_step_seconds=median_over(max(rank.first_step_seconds for rank in record.ranks) for record in good),
+        startup_seconds=median_over(startups),
+        first_step_seconds=median_over(first_steps),
         compilation=states[0] if len(states) == 1 else ", ".join(counts),
         waiting_share=fmean(waiting_shares) if waiting_shares else None,
         learning=summarise_learning(good, accuracy),
@@ -360,7 +364,8 @@ def summarise_memory(records: Sequence[TrialRecord]) -> dict[str, Any]:
         if name != "loaders_peak_bytes":
             sums = [sum(of_trial) for of_trial in peaks if None not in of_trial]
             values[f"{name}_sum"] = max(sums, default=None)
-    notes = dict.fromkeys(rank.nvml_note for record in records for rank in record.ranks if rank.nvml_note)
+    ranks = [rank for record in records for rank in record.ranks]
+    notes = dict.fromkeys(rank.nvml_note for rank in ranks if rank.nvml_note)
     return {**values, "nvml_note": "; ".join(notes)}
 
 
@@ -380,14 +385,15 @@ def summarise_learning(records: Sequence[TrialRecord], target: float | None = No
         to_accuracy = ToAccuracy(target, len(reached), len(trained))
         if len(reached) == len(trained):
             seconds = mean_interval([compute_training_seconds(*each) for each in reached])
-            to_accuracy = replace(to_accuracy, seconds=seconds, epochs=fmean(count for _, count in reached))
+            epochs_needed = fmean(count for _, count in reached)
+            to_accuracy = replace(to_accuracy, seconds=seconds, epochs=epochs_needed)
     means = []
     for index in range(max(len(record.epochs) for record in trained)):
         reaching = [record for record in trained if len(record.epochs) > index]
         epochs = [record.epochs[index] for record in reaching]
         # The mean of losses of which one was not finite does not exist.
-        train_losses = [epoch.train_loss for epoch in epochs if epoch.train_loss is not None]
-        valid_losses = [epoch.valid_loss for epoch in epochs if epoch.valid_loss is not None]
+        train_losses = list_known(epoch.train_loss for epoch in epochs)
+        valid_losses = list_known(epoch.valid_loss for epoch in epochs)
         mean = EpochMeans(
             epoch=epochs[0].epoch,
             repeats=len(epochs),
@@ -400,12 +406,14 @@ def summarise_learning(records: Sequence[TrialRecord], target: float | None = No
             evaluation_seconds=fmean(epoch.evaluation_seconds for epoch in epochs),
         )
         means.append(mean)
+    last_epochs = [record.epochs[-1] for record in trained]
+    epoch_seconds = [fmean(epoch.seconds for epoch in record.epochs) for record in trained]
     return Learning(
         epochs=tuple(means),
-        training_seconds=mean_interval([compute_training_seconds(record) for record in trained]),
-        epoch_seconds=mean_interval([fmean(epoch.seconds for epoch in record.epochs) for record in trained]),
-        train_accuracy=mean_interval([record.epochs[-1].train_accuracy for record in trained]),
-        valid_accuracy=mean_interval([record.epochs[-1].valid_accuracy for record in trained]),
+        training_seconds=mean_interval(list(map(compute_training_seconds, trained))),
+        epoch_seconds=mean_interval(epoch_seconds),
+        train_accuracy=mean_interval([epoch.train_accuracy for epoch in last_epochs]),
+        valid_accuracy=mean_interval([epoch.valid_accuracy for epoch in last_epochs]),
         to_accuracy=to_accuracy,
     )
 
@@ -418,7 +426,8 @@ def compute_training_seconds(record: TrialRecord, epochs: int | None = None) -> 
 
 def count_epochs_to(record: TrialRecord, target: float) -> int | None:
     """Return the first epoch that reached an accuracy."""
-    return next((n for n, epoch in enumerate(record.epochs, 1) if epoch.valid_accuracy >= target), None)
+    accuracies = (epoch.valid_accuracy for epoch in record.epochs)
+    return next((number for number, reached in enumerate(accuracies, 1) if reached >= target), None)
 
 
 # ---- where a ladder leaves its first host

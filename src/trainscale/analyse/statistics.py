@@ -52,7 +52,7 @@ class Interval:
 
 
 def mean_interval(values: Sequence[float], sequential: bool = False) -> Interval:
-    """Return the mean with Student's t interval. ``sequential``: the values decided how many there are."""
+    """Return the mean with Student's t interval. ``sequential``: the values decided their number."""
     mean = fmean(values)
     if len(values) < LEAST_REPEATS:
         return Interval(mean)
@@ -73,7 +73,8 @@ def ratio_interval(numerators: Sequence[float], denominators: Sequence[float], s
     sides = []
     for values in (numerators, denominators):
         mean = fmean(values)
-        error = _standard_error(values, mean, sequential) / mean if len(values) >= LEAST_REPEATS else None
+        has_error = len(values) >= LEAST_REPEATS
+        error = _standard_error(values, mean, sequential) / mean if has_error else None
         sides.append(Estimate(mean, len(values), error, sequential))
     return ratio(sides[:1], sides[1:], CONFIDENCE)
 
@@ -132,7 +133,8 @@ def make_estimate(interval: Interval, repeats: int, is_sequential: bool) -> Esti
 def quotient(value: Estimate, other: Estimate, factor: float = 1.0) -> Estimate:
     """Return ``value / other * factor``, with the fewer repeats of the two."""
     counts = [part.repeats for part in (value, other) if part.repeats is not None]
-    error = None if value.error is None or other.error is None else math.hypot(value.error, other.error)
+    errors = [part.error for part in (value, other) if part.error is not None]
+    error = math.hypot(*errors) if len(errors) == 2 else None
     is_sequential = value.is_sequential or other.is_sequential
     return Estimate(value.mean / other.mean * factor, min(counts, default=None), error, is_sequential)
 
@@ -163,7 +165,8 @@ def count_repeats(first: Estimate, second: Estimate, reach: float, confidence: f
     candidates = range(max(LEAST_REPEATS, min(known) + 1), MOST_REPEATS + 1)
 
     def is_enough(repeats: int) -> bool:
-        needed = _compute_reach([part.with_repeats(repeats, spread) for part, spread in sides], confidence)
+        parts = [part.with_repeats(repeats, spread) for part, spread in sides]
+        needed = _compute_reach(parts, confidence)
         return needed is not None and needed <= reach
 
     index = bisect_left(candidates, True, key=is_enough)  # more repeats never give a wider interval

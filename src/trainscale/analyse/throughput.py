@@ -20,12 +20,13 @@ def is_synchronous(config: Config) -> bool:
 
 
 def compute_rank_step(record: TrialRecord, rank: RankSample) -> float:
-    return rank.window_seconds * record.trial.config.batch_per_device(record.trial.devices) / rank.samples
+    batch = record.trial.config.batch_per_device(record.trial.devices)
+    return rank.window_seconds * batch / rank.samples
 
 
 def is_measured(record: TrialRecord) -> bool:
-    ranks = record.ranks
-    return record.ok and bool(ranks) and all(rank.window_seconds > 0 and rank.samples > 0 for rank in ranks)
+    worked = [rank.window_seconds > 0 and rank.samples > 0 for rank in record.ranks]
+    return record.ok and bool(worked) and all(worked)
 
 
 def compute_samples_per_second(record: TrialRecord) -> float:
@@ -49,8 +50,8 @@ def compute_input_overhead(record: TrialRecord) -> float | None:
     if not ranks or any(rank.resident_steps < 1 or rank.resident_seconds <= 0 for rank in ranks):
         return None
     batch = record.trial.config.batch_per_device(record.trial.devices)
-    resident = _add_up(record, [(batch * rank.resident_steps, rank.resident_seconds) for rank in ranks])
-    return 1 - compute_samples_per_second(record) / resident
+    resident = [(batch * rank.resident_steps, rank.resident_seconds) for rank in ranks]
+    return 1 - compute_samples_per_second(record) / _add_up(record, resident)
 
 
 def compute_waiting_share(record: TrialRecord) -> float | None:
@@ -82,12 +83,17 @@ def compute_step_jitter(record: TrialRecord) -> float | None:
     for rank in record.ranks:
         if rank.step_seconds:
             per_step = rank.samples / len(rank.step_seconds)
-            spreads.append(jitter([per_step / step for step in rank.step_seconds if step > 0] or [0.0]))
+            speeds = [per_step / step for step in rank.step_seconds if step > 0]
+            spreads.append(jitter(speeds or [0.0]))
     return math.hypot(*spreads) if spreads else None
 
 
+def list_known(values: Iterable[float | None]) -> list[float]:
+    return [value for value in values if value is not None]
+
+
 def median_over(values: Iterable[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
+    known = list_known(values)
     return median(known) if known else None
 
 
@@ -131,7 +137,7 @@ def compute_energy_per_sample(record: TrialRecord) -> float | None:
 
 
 def average_energy_per_sample(records: Sequence[TrialRecord], is_sequential: bool = False) -> Interval | None:
-    """Return the joules of a sample of a point. None if any trial with a result has none."""
+    """Return the joules of a sample. None if any trial with a result has none."""
     joules = [compute_energy_per_sample(record) for record in records if is_measured(record)]
-    known = [value for value in joules if value is not None]
+    known = list_known(joules)
     return mean_interval(known, is_sequential) if known and len(known) == len(joules) else None

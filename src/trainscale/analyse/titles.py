@@ -24,11 +24,11 @@ _TRAITS: dict[str, Callable[[Config], str]] = {
     "cores_per_device": lambda config: f"{config.cores_per_device} core{'' if config.cores_per_device == 1 else 's'}",
 }
 _IN_LABELS = ("scaling", "server_placement", "placement", "precision", "layout", "compile")
-_IN_OTHER_TRAITS = {"model", "strategy", "servers"}
 
 
 def describe_differences(configs: Sequence[Config]) -> dict[Config, list[str]]:
-    others = [field.name for field in fields(Config) if field.name not in {*_TRAITS, *_IN_OTHER_TRAITS}]
+    written = {*_TRAITS, "model", "strategy", "servers"}
+    others = [field.name for field in fields(Config) if field.name not in written]
     texts: dict[Config, list[str]] = {config: [] for config in configs}
     for name in (*_TRAITS, *others):
         if len({getattr(config, name) for config in texts}) > 1:
@@ -56,9 +56,9 @@ def make_series_titles(configs: Sequence[Config]) -> dict[Config, str]:
 def make_strategy_labels(configs: Sequence[Config]) -> dict[Config, str]:
     """Return each strategy with the settings that differ and have no column."""
     varied = [name for name in _IN_LABELS if len({getattr(config, name) for config in configs}) > 1]
-    written = {**_TRAITS, "scaling": lambda config: config.scaling}  # shorter, because columns are narrow
-    traits = {name: written.get(name, lambda config, name=name: str(getattr(config, name))) for name in varied}
-    return {c: " ".join([c.strategy_label, *(write(c) for write in traits.values())]) for c in configs}
+    traits = dict(_TRAITS)  # "scaling" is shorter, because columns are narrow
+    traits |= {"scaling": lambda config: config.scaling, "placement": lambda config: config.placement}
+    return {c: " ".join([c.strategy_label, *(traits[name](c) for name in varied)]) for c in configs}
 
 
 def find_model_title(name: str) -> str:

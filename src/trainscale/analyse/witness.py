@@ -1,7 +1,7 @@
 """The verdict on a trial: whether it did the work that it was timed for.
 
-The first steps are compared with those of the reference network, the closing steps with the first one. Updates,
-clock and samples are checked, without the code that deals out samples.
+The first steps are compared with those of the reference network, the closing steps with the first.
+Updates, clock and samples are checked, without the code that deals out samples.
 """
 
 import math
@@ -119,7 +119,8 @@ class _Trial:
 def find_point_verdict(records: Sequence[TrialRecord]) -> WitnessVerdict | None:
     """Return the first verdict that is not proven. None in older journals."""
     verdicts = [record.witness for record in records if record.witness is not None]
-    return next((verdict for verdict in verdicts if verdict.state != PROVEN), verdicts[0] if verdicts else None)
+    unproven = [verdict for verdict in verdicts if verdict.state != PROVEN]
+    return next(iter(unproven or verdicts), None)
 
 
 def apply_verdict(record: TrialRecord, expectation: Expectation | str) -> TrialRecord:
@@ -187,8 +188,9 @@ def _check_first_steps(trial: _Trial, expectation: Expectation) -> None:
         where = f"{steps}, rank {rank}: the change of the weights"
         expected = _select_sketch(expectation.totals, rank)
         length = math.fsum(value * value for value in expected)
-        is_comparable = length and len(total) == len(expected)
-        size = math.fsum(map(mul, total, expected)) / length if is_comparable else math.inf  # in that direction
+        size = math.inf  # in the expected direction
+        if length and len(total) == len(expected):
+            size = math.fsum(map(mul, total, expected)) / length
         tolerance = max(limits.size, limits.spreads * expectation.total_spread / 2)
         words = f"{where} is {size:.5g} times the expected one"
         trial.add("size of the change", rank, abs(size - 1), tolerance, words)
@@ -201,8 +203,8 @@ def _check_first_steps(trial: _Trial, expectation: Expectation) -> None:
         trial.add("change of all weights", rank, difference, tolerance, words)
     if tensor:
         name, difference, tolerance = tensor
-        share_text = _format_share(difference)
-        words = f"{steps}, rank {last}: the change of {name} differs by {share_text} from the expected one"
+        where = f"{steps}, rank {last}: the change of {name}"
+        words = f"{where} differs by {_format_share(difference)} from the expected one"
         trial.add("change of each tensor", last, difference, tolerance, words)
     if len(expectation.totals) == 1 and last in totals and len(totals) > 1:
         for rank, total in totals.items():
@@ -219,10 +221,9 @@ def _check_closing_steps(trial: _Trial, expectation: Expectation) -> None:
             _check_loss(trial, f"closing step {number}", rank, loss, expected_losses, tolerance)
 
     def check_gradient(part: str, rank: int, difference: float, tolerance: float, what: str) -> None:
-        words = (
-            f"after the window, rank {rank}: steps from the initial weights update {part} by a gradient"
-            f" that differs by {_format_share(difference)} from that of the first step"
-        )
+        where = f"after the window, rank {rank}: steps from the initial weights update {part}"
+        share = _format_share(difference)
+        words = f"{where} by a gradient that differs by {share} from that of the first step"
         trial.add(f"gradient of {what} in the closing steps", rank, difference, tolerance, words)
 
     longest = max((witness.closing_change for witness in witnesses.values()), default=0.0)
@@ -339,7 +340,7 @@ def _check_updates(trial: _Trial) -> None:
         if witness.decay is not None and one_update:
             off = (witness.decay - witness.expected_decay) / one_update
             surplus[rank] = off if math.isfinite(off) else math.inf
-    if config.strategy == "ps-async" and surplus:  # only the rank that pushed last has the newest weights
+    if config.strategy == "ps-async" and surplus:  # the last to push has the newest weights
         newest = max(surplus, key=surplus.__getitem__)
         surplus = {newest: surplus[newest]}
     error = FRAMEWORKS[config.framework].update_count_error
@@ -370,10 +371,9 @@ def _check_clocks(trial: _Trial) -> None:
         if witness is None:
             continue
         left = witness.unfinished_seconds
-        words = (
-            f"rank {rank}: when the window of {sample.window_seconds:.3g} s ended, the device still had"
-            f" {left:.3g} s of work to do, so the steps were not waited for"
-        )
+        end = f"rank {rank}: when the window of {sample.window_seconds:.3g} s ended"
+        work = f"the device still had {left:.3g} s of work to do"
+        words = f"{end}, {work}, so the steps were not waited for"
         tolerance = max(UNFINISHED_SHARE, _UNFINISHED_SECONDS / window)
         trial.add("work left after the window", rank, left / window, tolerance, words)
         if len(sample.step_seconds) == steps and steps:  # lost lines have a flag of their own
@@ -435,7 +435,8 @@ def find_sample_problem(batch: int, ranks: Sequence[SeenByRank]) -> str | None:
         if shared := taken & samples:
             lowest = (shared & -shared).bit_length() - 1
             other = next(other for other, theirs in first_epochs.items() if theirs >> lowest & 1)
-            return f"ranks {other} and {rank} both trained on sample {lowest} ({shared.bit_count()} in common)"
+            both = f"ranks {other} and {rank} both trained on sample {lowest}"
+            return f"{both} ({shared.bit_count()} in common)"
         taken |= samples
     per_rank, left_over = divmod(train, batch * len(ranks))
     hash_sum = None if left_over else compute_hash_sum(np.arange(train))

@@ -9,7 +9,7 @@ Schema history
 
 import json
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
@@ -24,6 +24,7 @@ from ..spec.plan import Plan
 from ..worker.job import Measure
 from ..worker.type_aliases import JsonObject
 from .context import RunContext, run_trial, select_configs
+from .expectations import Report
 from .order import make_unmeasured
 
 FILE = "batches.json"
@@ -31,7 +32,7 @@ SCHEMA = 1
 MOST = 65_536  # no framework's kernels are made for more, and the search must end
 SHARE = 0.8  # of the memory that a host has free, for all its workers together
 _PRECISION = 1 / 16  # of the largest batch that fits: the search ends when it is this close
-_GRAIN, _GRAINED_FROM = 8, 64  # from 64 on only multiples of 8 are tried: other batches are not worth using
+_GRAIN, _GRAINED_FROM = 8, 64  # from 64 on, only multiples of 8 are worth using
 # Momentum is allocated in the second step. Fragmentation varies, so the result is tried again.
 _FIRST_MEASURE, _SECOND_MEASURE = Measure(warmup=2, steps=2), Measure(warmup=2, steps=8)
 _TIMEOUT_SECONDS = 1800.0
@@ -77,7 +78,7 @@ class Search:
         return min(failed, key=lambda attempt: attempt.batch, default=None)
 
 
-def settle_batches(context: RunContext, journal: Journal, show: Callable[[str], None]) -> RunContext:
+def settle_batches(context: RunContext, journal: Journal, show: Report) -> RunContext:
     """Return the context with a batch for every config. ``show`` gets lines.
 
     Configs that fit with no batch are appended to the journal as failed.
@@ -97,22 +98,21 @@ def settle_batches(context: RunContext, journal: Journal, show: Callable[[str], 
     return replace(context, plan=apply_searches(plan, searches))
 
 
-def find_batches(
-    context: RunContext, directory: Path, show: Callable[[str], None] = lambda _: None
-) -> dict[str, Search]:
+def find_batches(context: RunContext, directory: Path, show: Report) -> dict[str, Search]:
     """Return a finished search for every config whose batch is AUTO, by its key."""
     searches = read_batches(directory)
     for config, counts in context.plan.ladders.items():
         if config.batch != AUTO:
             continue
-        search = searches.get(config.key) or Search(config, *find_largest_to_try(context.plan, config, counts))
+        most, reason = find_largest_to_try(context.plan, config, counts)
+        search = searches.get(config.key) or Search(config, most, reason)
         if context.retry_failed and search.done and search.largest is None:
             search = replace(search, attempts=(), done=False)
         if search.done:
             continue
         known = f", {len(search.attempts)} attempts are known" if search.attempts else ""
-        most = f"at most {search.most:,}"
-        show(f"{describe_config(config)}: searching the largest batch that fits, {most}{known}")
+        limit = f"at most {search.most:,}"
+        show(f"{describe_config(config)}: searching the largest batch that fits, {limit}{known}")
         share = compute_memory_share(context.plan, config, counts)
         start = context.plan.choose_default_batch(config)
         while (batch := choose_next_batch(search.attempts, start, search.most)) is not None:
@@ -234,7 +234,8 @@ def describe_search(search: Search) -> str:
 
 def write_batches(directory: Path, searches: Mapping[str, Search]) -> None:
     values = [{**asdict(search), "config": search.config.to_dict()} for search in searches.values()]
-    write_atomically(directory / FILE, json.dumps({"schema": SCHEMA, "searches": values}, indent=2) + "\n")
+    document = {"schema": SCHEMA, "searches": values}
+    write_atomically(directory / FILE, json.dumps(document, indent=2) + "\n")
 
 
 def read_batches(directory: Path) -> dict[str, Search]:

@@ -39,7 +39,7 @@ _CODE = ("witness", "models", "data")  # folders of the worker that the numbers 
 _CORE_FLOPS, _GPU_FLOPS = 2e10, 5e12
 _TRAINING_FLOPS_PER_MAC = 6
 
-KEEP_SECONDS = 90 * 24 * 3600.0
+KEEP_SECONDS = 90 * 24 * 3600.0  # after the last use
 _make_temporary_folder = cache(tempfile.mkdtemp)
 _WORKER = Path(__file__).resolve().parent.parent / "worker"
 
@@ -69,7 +69,8 @@ class Expectations:
         context, config = self._context, trial.config
         workers = "1 worker" if trial.devices == 1 else f"{trial.devices} workers"
         batch = config.batch_per_device(trial.devices)
-        name = f"computing what the first steps of {config.model} (batch {batch}, {workers}) must give"
+        sizes = f"batch {batch}, {workers}"
+        self._report(f"computing what the first steps of {config.model} ({sizes}) must give")
         slots = place_trial(trial, context.plan.available)
         host, seed = slots[0].host, context.plan.experiment.work.seed
         python = host.pythons.get(config.framework) or context.pythons[config.framework]
@@ -80,7 +81,6 @@ class Expectations:
         job = replace(build_jobs(trial, slots, no_ports, settings)[0], dropout=False)
         command = [python, ITS_START, "expectation"]
         task = Task(host.name, 0, command, job.to_json(), defaults=ALLOCATORS[TUNED])
-        self._report(name)
         try:
             numbers = compute_numbers(context.launcher, host.name, lambda _: task, _SECONDS)
         except NumbersFailed as error:
@@ -129,7 +129,7 @@ def estimate_seconds(plan: Plan) -> float:
             continue
         path = find_expectation_file(plan, Trial(config, devices, 0))
         macs = models.build(config.model, config.image_size, config.classes).macs
-        steps = count_first_steps(config) * (devices + 2)  # all ranks, and rank 0 alone in two arithmetics
+        steps = count_first_steps(config) * (devices + 2)  # all ranks; rank 0 twice more
         cost = steps * config.batch_per_device(devices) * macs * _TRAINING_FLOPS_PER_MAC / flops
         seconds[path] = 0.0 if path.exists() else cost
     return sum(seconds.values())
@@ -177,10 +177,7 @@ def _split_rows(values: tuple[float, ...], length: int) -> tuple[tuple[float, ..
 def find_numbers_file(
     kind: str, name: str, identity: JsonObject, plugins: Iterable[PluginReference], code: Sequence[str] = ("",)
 ) -> Path:
-    """Return the file of a set of numbers, named by all that they depend on.
-
-    Numbers that were not used for three months are deleted from the cache.
-    """
+    """Return the file of a set of numbers, named by all that they depend on. Old files are deleted."""
     hashes = [_compute_code_hash(_WORKER / folder) for folder in code]
     for plugin in plugins:
         package = Path(plugin.folder) / plugin.package
@@ -188,15 +185,13 @@ def find_numbers_file(
             hashes.append(_compute_code_hash(package))
         else:
             hashes.append(hashlib.sha256(package.with_suffix(".py").read_bytes()).hexdigest())
-    folder = find_cache_folder() / kind
-    try:
+    folder, is_writable = find_cache_folder() / kind, False
+    with suppress(OSError):
         folder.mkdir(parents=True, exist_ok=True)
         for entry in folder.iterdir():
             if time.time() - entry.stat().st_mtime > KEEP_SECONDS:
                 shutil.rmtree(entry) if entry.is_dir() else entry.unlink()  # earlier versions made folders
         is_writable = os.access(folder, os.W_OK)
-    except OSError:
-        is_writable = False
     if not is_writable:
         folder = Path(_make_temporary_folder(prefix=f"trainscale-{kind}-"))
     return folder / f"{name}-{compute_digest({**identity, 'code': hashes})}"

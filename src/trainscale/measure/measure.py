@@ -200,18 +200,20 @@ def measure_plan(context: RunContext, journal: Journal, listener: RunListener) -
 
 def make_probe_requests(experiment: Experiment) -> list[ProbeRequest]:
     """Return what to ask each framework before there is a plan."""
-    dataset = data.find_dataset(experiment.work.data)
+    work = experiment.work
+    dataset = data.find_dataset(work.data)
     requests = []
-    for name in dict.fromkeys(text.lower() for text in experiment.work.frameworks):
+    for name in dict.fromkeys(text.lower() for text in work.frameworks):
         if name not in FRAMEWORKS:
             continue  # the plan says so
         framework = FRAMEWORKS[name]
-        layout = (experiment.work.layout or framework.layouts["cpu"])[0]
-        networks = [choose_network(text, framework, experiment.work, dataset) for text in experiment.work.models]
+        layout = (work.layout or framework.layouts["cpu"])[0]
+        networks = [choose_network(text, framework, work, dataset) for text in work.models]
         configs = [replace(config, layout=layout) for config, _ in networks]
         plugins = {plugin.reference: plugin for config in configs for plugin in list_plugins(config)}
         users_networks = [config for config in configs if models.resolve(config.model) is None]
-        requests.append(ProbeRequest(name, users_networks, [str(Path.cwd())], list(plugins.values()), dataset.needs))
+        request = ProbeRequest(name, users_networks, [str(Path.cwd())], [*plugins.values()], dataset.needs)
+        requests.append(request)
     return requests
 
 

@@ -11,9 +11,9 @@ from datetime import UTC, datetime
 from itertools import count
 from statistics import fmean, median, variance
 
-from ..analyse.race import Race, count_most_rounds, replay_races
+from ..analyse.race import MOST_FAILURES, Race, count_most_rounds, replay_races
 from ..analyse.statistics import CONFIDENCE, Estimate, make_estimate, mean_interval, ratio
-from ..analyse.throughput import compute_samples_per_second, is_measured, list_step_seconds
+from ..analyse.throughput import is_measured, list_speeds, list_step_seconds
 from ..record.trial import HANG, OUT_OF_MEMORY, SKIPPED, TIMEOUT, Failure, TrialRecord
 from ..spec.config import Config, PointKey, Trial
 from ..spec.devices import count_hosts, place_processes
@@ -24,7 +24,7 @@ from .context import make_short_measure
 _GOOD_ENOUGH = 0.01  # half the interval over the mean
 _OVERHEAD_GUESS = 8.0  # seconds of a trial besides its steps, until a trial has been measured
 _LEAST_WINDOW = 1.0  # seconds
-_MOST_FAILURES = 2
+_CERTAIN = (OUT_OF_MEMORY, TIMEOUT, HANG)  # it would happen again
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class NextTrial:
 
 def choose_next_trial(plan: Plan, records: Sequence[TrialRecord]) -> NextTrial | None:
     measurement = plan.experiment.measurement
-    if measurement.is_sequential:  # what is measured beside the ladder comes last, after a budget is spent
+    if measurement.is_sequential:  # points beside the ladder come last, after a budget is spent
         most = max((further.repeats for further in plan.further_points), default=0)
         further = [trial for repeat in range(most) for trial in plan.list_further_trials(repeat)]
         return _choose_by_results(plan, records) or _choose_first_open(plan, further, records)
@@ -44,18 +44,24 @@ def choose_next_trial(plan: Plan, records: Sequence[TrialRecord]) -> NextTrial |
         race = next((race for race in races if race.waiting), None)
         if race is not None:  # small batches first in every other round
             config = sorted(race.waiting, key=lambda config: config.batch)[0 if race.round % 2 else -1]
-            point, short = (config, race.devices), [record.trial for record in records if record.trial.short]
-            used = {trial.repeat for trial in short if trial.point == point}
-            trial = Trial(*point, repeat=next(number for number in count() if number not in used), short=True)
+            short = [record for record in records if record.trial.short]
+            repeat = _find_free_repeat(short, (config, race.devices))
+            trial = Trial(config, race.devices, repeat, short=True)
             return NextTrial(trial, make_short_measure(measurement))
-        won: defaultdict[Config, set[int]] = defaultdict(set)  # the device counts that are measured in full
+        won: defaultdict[Config, set[int]] = defaultdict(set)  # the device counts to measure in full
         for race in races:
             if race.winner is not None:
                 won[race.winner] |= {1, race.devices}
-        ladders = {c: tuple(n for n in ladder if n in won[c]) for c, ladder in plan.ladders.items() if c in won}
+        ladders = {c: tuple(n for n in plan.ladders[c] if n in won[c]) for c in plan.ladders if c in won}
         plan = replace(plan, ladders=ladders)
         records = [record for record in records if not record.trial.short]
     return _choose_first_open(plan, plan.list_trials(), records)
+
+
+def _find_free_repeat(records: Sequence[TrialRecord], point: PointKey) -> int:
+    """Return the first number without a record: --retry-failed leaves gaps."""
+    used = {record.trial.repeat for record in records if record.trial.point == point}
+    return next(number for number in count() if number not in used)
 
 
 def _choose_first_open(plan: Plan, trials: Iterable[Trial], records: Sequence[TrialRecord]) -> NextTrial | None:
@@ -72,8 +78,8 @@ def _choose_first_open(plan: Plan, trials: Iterable[Trial], records: Sequence[Tr
 
 def find_hopeless_points(records: Sequence[TrialRecord]) -> set[PointKey]:
     failures = Counter(record.trial.point for record in records if not record.ok)
-    certain = {record.trial.point for record in records if record.status in (OUT_OF_MEMORY, TIMEOUT, HANG)}
-    return certain | {point for point, number in failures.items() if number >= _MOST_FAILURES}
+    certain = {record.trial.point for record in records if record.status in _CERTAIN}
+    return certain | {point for point, number in failures.items() if number >= MOST_FAILURES}
 
 
 # ---- where the results decide what is repeated: --budget, --until-interval
@@ -86,10 +92,8 @@ def _choose_by_results(plan: Plan, records: Sequence[TrialRecord]) -> NextTrial 
     point = _choose_most_useful_point(plan, repeats, records)
     if point is None:
         return None
-    # --retry-failed leaves gaps, so records are not counted.
-    used = {record.trial.repeat for record in records if record.trial.point == point}
-    trial = Trial(*point, repeat=next(number for number in count() if number not in used))
-    times: defaultdict[int, list[TrialTimes]] = defaultdict(list)  # of this config, by number of devices
+    trial = Trial(*point, _find_free_repeat(records, point))
+    times: defaultdict[int, list[TrialTimes]] = defaultdict(list)  # by number of devices
     for record in records:
         if record.trial.config == trial.config and is_measured(record):
             window = max(rank.window_seconds for rank in record.ranks)
@@ -100,12 +104,14 @@ def _choose_by_results(plan: Plan, records: Sequence[TrialRecord]) -> NextTrial 
 
     good = [record for record in records if record.ok]
     overhead = _OVERHEAD_GUESS  # besides the steps, of the last trial of this point, or of any
-    if last := next(reversed([record for record in good if record.trial.point == point] or good), None):
+    of_point = [record for record in good if record.trial.point == point]
+    if last := next(reversed(of_point or good), None):
         window = max(rank.window_seconds for rank in last.ranks)
         overhead = max(0.0, last.seconds - window * (1 + last.warmup / max(1, last.steps)))
     if measurement.budget is not None:
         further = {further.point for further in plan.further_points}
-        seconds_left = measurement.budget - sum(r.seconds for r in records if r.trial.point not in further)
+        spent = sum(record.seconds for record in records if record.trial.point not in further)
+        seconds_left = measurement.budget - spent
         # Every point is measured once, even past the budget. Further trials must end within it.
         if repeats[point] and seconds_left < overhead + _LEAST_WINDOW:
             return None
@@ -132,7 +138,7 @@ def _choose_most_useful_point(
     for point in points:
         good = [record for record in records if record.trial.point == point and is_measured(record)]
         if good:
-            speed = mean_interval([compute_samples_per_second(record) for record in good], sequential=True)
+            speed = mean_interval(list_speeds(good), sequential=True)
             if len(good) >= LEAST_ROUNDS and speed.relative is not None:
                 widths[point] = speed.relative
             # Under a budget, a trial on few devices costs as much time as one on all.
@@ -162,9 +168,8 @@ class Repeated:
 
 def choose_point(points: Mapping[PointKey, Repeated], target: float) -> PointKey | None:
     """Return the point whose repeat narrows intervals above ``target`` most per device-second."""
-    intervals: list[Sequence[PointKey]] = [
-        (key,) for key in points
-    ]  # of speeds, and of speed-ups over the 1-device point
+    # Of speeds, and of speed-ups over the 1-device point.
+    intervals: list[Sequence[PointKey]] = [(key,) for key in points]
     intervals += [(key, (key[0], 1)) for key in points if key[1] > 1 and (key[0], 1) in points]
     gains: defaultdict[PointKey, float] = defaultdict(float)
     for point, *baseline in intervals:
@@ -215,8 +220,9 @@ def choose_counts(own: Sequence[TrialTimes], points: Iterable[Sequence[TrialTime
     overhead = median(max(0.0, trial.seconds - trial.window_seconds) for trial in own)
     step = median(trial.step_seconds for trial in own)
     steps = min(most.steps, max(LEAST_STEPS, round(math.sqrt(overhead / step * ratio))))
-    is_cheap = most.warmup * step <= _CHEAP_WARMUP * overhead
-    warmup = most.warmup if is_cheap else min(most.warmup, max(_LEAST_WARMUP, round(_WARMUP_SHARE * steps)))
+    warmup = most.warmup
+    if warmup * step > _CHEAP_WARMUP * overhead:
+        warmup = min(warmup, max(_LEAST_WARMUP, round(_WARMUP_SHARE * steps)))
     return Measure(warmup, steps)
 
 

@@ -1,7 +1,7 @@
 """Proves that the compared frameworks train the same network: each computes a few steps.
 
-Every difference between their numbers has a tolerance. Numbers in float32 are compared with the reference's float64;
-no computation with fewer bits meets their tolerances.
+Every difference between their numbers has a tolerance. Numbers in float32 are compared with the
+reference's float64; no computation with fewer bits meets their tolerances.
 """
 
 import math
@@ -25,27 +25,13 @@ from .expectations import Arrays, Report, find_numbers_file, read_cached, select
 
 _AT_ONCE = 2  # each may need some gigabytes: AlexNet in float64, with gradients and momentum
 
-# Relative differences. docs/method.md has the figures of all frameworks.
-LOGITS_64 = 1e-7
-LOSSES_64 = 1e-6
-WEIGHTS_64 = 1e-4  # of the change in three steps, not of the weights themselves
-STATISTICS_64 = 1e-5
 # A deep network amplifies rounding, so float32 may differ from float64 as much as the reference does, times
 # this, between the two bounds; and vice versa. TF32 has 2¹³ times the rounding of float32.
 FLOAT32_FACTOR = 30.0
-LOGITS_32 = (3e-6, 5e-3)
-FIRST_LOSS_32 = (3e-5, 5e-4)  # a single number may be near the exact one by chance
-FIRST_STATISTICS_32 = (3e-5, 1e-2)
-CLOSEST_TENSOR_32 = (3e-5, 1e-2)
-# A ReLU near zero may flip, so these only show whether the right update was made.
-FIRST_UPDATE_32 = 0.1
-FIRST_TENSOR_32 = 0.5
-LOSSES_32 = 2e-2
-WEIGHTS_32 = 0.5
 DROPPED_DEVIATIONS = 5.0  # standard deviations of the share of zeros
 KEPT = 1e-6  # of the value that is not dropped
 PIXELS = 1e-6
-_LEAST_CHANGE = 1e-3  # of the others' change, for a tensor that changes less, as a bias before batch norm
+_LEAST_CHANGE = 1e-3  # of the others' change, for a tensor that changes less
 
 
 @dataclass(frozen=True)
@@ -218,26 +204,29 @@ def compare(reference: NumberPair, other: NumberPair) -> tuple[Check, ...]:
         side = single if name.endswith("float32") else double
         return _check(name, measure, exact, side, part, tolerance)
 
-    counts = {
-        "parameters": (exact.parameters, double.parameters),
-        "multiply-adds": (exact.macs, double.macs),
-    }
+    def check_count(name: str, a: int, b: int) -> Check:
+        return Check(name, float(abs(a - b)), 0.0, f"{b:,} against {a:,}")
+
+    # The last values are tolerances: relative differences. docs/method.md has the figures of all frameworks.
     return (
-        *(Check(name, float(abs(a - b)), 0.0, f"{b:,} against {a:,}") for name, (a, b) in counts.items()),
+        check_count("parameters", exact.parameters, double.parameters),
+        check_count("multiply-adds", exact.macs, double.macs),
         check("initial weights", _largest, "before/", 0.0),
         check("initial weights, float32", _largest, "before/", 0.0),
-        check("logits, float64", _largest, "logits/", LOGITS_64),
-        check("weights after 3 steps, float64", _worst_change, "after/", WEIGHTS_64),
-        check("losses of 3 steps, float64", _largest, "losses", LOSSES_64),
-        check("running statistics, float64", _largest, "statistics/", STATISTICS_64),
-        check_as_close("logits, float32", _largest, "logits/", LOGITS_32),
-        check_as_close("first loss, float32", _first, "losses", FIRST_LOSS_32),
-        check_as_close("first running statistics, float32", _largest, "first-statistics/", FIRST_STATISTICS_32),
-        check_as_close("closest tensor after the first step, float32", _closest, "first/", CLOSEST_TENSOR_32),
-        check("weights after the first step, float32", _total, "first/", FIRST_UPDATE_32),
-        check("each tensor after the first step, float32", _worst_change, "first/", FIRST_TENSOR_32),
-        check("losses of 3 steps, float32", _largest, "losses", LOSSES_32),
-        check("weights after 3 steps, float32", _total, "after/", WEIGHTS_32),
+        check("logits, float64", _largest, "logits/", 1e-7),
+        check("weights after 3 steps, float64", _worst_change, "after/", 1e-4),  # of the change
+        check("losses of 3 steps, float64", _largest, "losses", 1e-6),
+        check("running statistics, float64", _largest, "statistics/", 1e-5),
+        check_as_close("logits, float32", _largest, "logits/", (3e-6, 5e-3)),
+        # A single number may be near the exact one by chance.
+        check_as_close("first loss, float32", _first, "losses", (3e-5, 5e-4)),
+        check_as_close("first running statistics, float32", _largest, "first-statistics/", (3e-5, 1e-2)),
+        check_as_close("closest tensor after the first step, float32", _closest, "first/", (3e-5, 1e-2)),
+        # A ReLU near zero may flip, so these only show whether the right update was made.
+        check("weights after the first step, float32", _total, "first/", 0.1),
+        check("each tensor after the first step, float32", _worst_change, "first/", 0.5),
+        check("losses of 3 steps, float32", _largest, "losses", 2e-2),
+        check("weights after 3 steps, float32", _total, "after/", 0.5),
         *_check_dropout(baseline, single),
         *_check_pixels(single),
     )
@@ -310,7 +299,8 @@ def _list_changes(a: ParityNumbers, b: ParityNumbers, part: str) -> dict[str, tu
 
 
 def _check_dropout(reference: ParityNumbers, numbers: ParityNumbers) -> list[Check]:
-    expected, layers = select_part(reference.arrays, "dropout/"), select_part(numbers.arrays, "dropout/")
+    expected = select_part(reference.arrays, "dropout/")
+    layers = select_part(numbers.arrays, "dropout/")
     mismatch = _find_mismatch(expected, layers)
     if mismatch:
         return [Check("dropout rates", None, DROPPED_DEVIATIONS, mismatch)]

@@ -105,7 +105,7 @@ def make_script(experiment: Experiment, time: str, directory: Path, flags: Seque
         f"--job-name=trainscale-{directory.name}",
         f"--nodes={experiment.cluster.nodes}",
         "--ntasks-per-node=1",
-        "--exclusive",  # otherwise Slurm gives one CPU of each node, and neighbours disturb the measurement
+        "--exclusive",  # otherwise Slurm gives one CPU of each node, and neighbours disturb
         *(["--mem=0"] if not names & {"--mem", "--mem-per-cpu", "--mem-per-gpu"} else []),
         *([f"--partition={slurm.partition}"] if slurm.partition else []),
         *([f"--account={slurm.account}"] if slurm.account else []),

@@ -162,11 +162,12 @@ def make_plan_of_run(run: RunInfo, planned: Plan | None = None) -> Plan:
     # As many devices as the run had, on hosts without names. Servers that stand apart need more.
     config = next(iter(ladders))
     counts = spec.hosts or [2 * most + max(config.servers, 0)]
-    hosts = tuple(
-        Host(alias=f"host {number}", devices=tuple(Device(config.device, index) for index in range(count)))
-        for number, count in enumerate(counts, 1)
-    )
-    available = AvailableDevices(config.device, hosts, config.cores_per_device, f"{sum(counts)} devices")
+    hosts = []
+    for number, count in enumerate(counts, 1):
+        devices = tuple(Device(config.device, index) for index in range(count))
+        hosts.append(Host(alias=f"host {number}", devices=devices))
+    name, cores = f"{sum(counts)} devices", config.cores_per_device
+    available = AvailableDevices(config.device, tuple(hosts), cores, name)
     dataset = SYNTHETIC_DATASET
     if config.data != SYNTHETIC:
         data = run.read_provenance().data or RecordedDataset()
@@ -190,7 +191,7 @@ def watch_run(
         time.sleep(_POLL_SECONDS)
     with watched.show(show_trials) as listener:
         while True:
-            goes_on = is_measured()  # before the records: what is written until the lock is free is read
+            goes_on = is_measured()  # before the records, so that the last one is read
             is_complete = watched.report(listener, goes_on)
             if not goes_on and (is_complete or not waits):
                 return watched
@@ -321,10 +322,9 @@ def copy_journal(host: Host, directory: str, settings: SshSettings) -> Iterator[
                         case ["lock", state]:
                             return state != "free"
                         case ["absent"]:
-                            raise InputError(
-                                f"{host.name}:{directory}: no run was recorded there (there is no {RUN});"
-                                " a relative path begins in the home directory"
-                            )
+                            absent = f"no run was recorded there (there is no {RUN})"
+                            remedy = "a relative path begins in the home directory"
+                            raise InputError(f"{host.name}:{directory}: {absent}; {remedy}")
             except TimeoutError:
                 silence = f"no message for {_SILENT_SECONDS:.0f} s"
                 raise TrainscaleError(f"{host.name}: {silence}; the run there is not affected") from None
