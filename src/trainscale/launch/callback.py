@@ -22,8 +22,8 @@ _POLL_SECONDS = 0.05
 _TERMINATE_SECONDS = 5.0  # for a command to end after SIGTERM
 # The system then notices within seconds that the other machine lost its power.
 _LOST_PEER_OPTIONS = {"TCP_KEEPIDLE": 5, "TCP_KEEPINTVL": 3, "TCP_KEEPCNT": 3, "TCP_USER_TIMEOUT": 15_000}
-# Has the system end a command when this process dies, as by kill -9. If it died before setpriv asked for the signal,
-# the command has another parent and does not start.
+# The system ends the command when this process dies, as by kill -9. If it died before setpriv asked for that,
+# the command does not start.
 _END_WITH_CONTROLLER = (
     *("setpriv", "--pdeathsig", "TERM", "--"),
     *("/bin/sh", "-c", '[ "$PPID" = "$0" ] && exec "$@"'),
@@ -140,8 +140,9 @@ class Caller:
 
 
 class CallbackServer:
-    """Admits callers that know the token, each host once. ``identify`` returns which host a caller is, or raises
-    LookupError. The server ends when as many as are ``expected`` have called.
+    """Admits callers that know the token, each host once, until all ``expected`` have called.
+
+    ``identify`` returns which host a caller is, or raises LookupError.
     """
 
     def __init__(

@@ -1,6 +1,6 @@
-"""The connection to one keeper: the handshake, requests and events, and its end. It is the pipes of a command of this
-machine, mostly an ssh, or a socket on which the keeper called back. connected_hosts.py has all keepers of a trial.
-Events are decoded from the keeper's lines into the dataclasses of worker/events.py.
+"""The connection to one keeper: the pipes of a command, mostly an ssh, or a socket on which the keeper called back.
+
+connected_hosts.py has all keepers of a trial. Lines are decoded into the events of worker/events.py.
 """
 
 import json
@@ -104,9 +104,7 @@ def describe_exit(code: int) -> str:
 
 
 class HostError(TrainscaleError):
-    """A host cannot be used, for which reason, and with which remedy. A ``consequence`` follows from the failure of
-    another host. Without a host, the command that starts the keepers of all hosts failed by itself.
-    """
+    """Why a host, or else the command of all hosts, cannot be used. Another host caused a ``consequence``."""
 
     def __init__(self, host: str, message: str, consequence: bool = False, remedy: str = "") -> None:
         super().__init__("; ".join(filter(None, (f"{host}: {message}" if host else message, remedy))))

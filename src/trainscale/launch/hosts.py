@@ -1,6 +1,4 @@
-"""The one visit to all hosts before a plan: what they are, and which Pythons have the frameworks. This machine alone
-needs no visit.
-"""
+"""The one visit to all hosts before a plan: what they have, and which Pythons have the frameworks."""
 
 import importlib.util
 import ipaddress
@@ -72,11 +70,11 @@ def visit_hosts(
     names = [host.name for host in launcher.hosts()]
     with launcher.connect(names, seconds, tolerates_errors=True) as connected:
         tasks = {name: [make_role_task(name, 0, "look", request)] for name in names}
-        answers = run_host_tasks(connected, tasks, seconds)
-        return {
-            name: answer if isinstance(answer, HostError) else decode_facts(answer[0], connected.connections[name])
-            for name, answer in answers.items()
-        }
+        found: dict[str, HostFacts | HostError] = {}
+        for name, answer in run_host_tasks(connected, tasks, seconds).items():
+            connection = connected.connections[name]
+            found[name] = answer if isinstance(answer, HostError) else decode_facts(answer[0], connection)
+        return found
 
 
 def decode_facts(answer: TaskAnswer, connection: KeeperConnection) -> HostFacts | HostError:
@@ -87,7 +85,8 @@ def decode_facts(answer: TaskAnswer, connection: KeeperConnection) -> HostFacts 
     except DecodingError:
         reason = "no message" if answer.exit else "it did not answer in time"
         return HostError(connection.host, f"cannot be inspected: {answer.last_line or reason}")
-    return replace(facts, clock_ahead_seconds=connection.clock_ahead_seconds, worker_copied=connection.copied)
+    ahead = connection.clock_ahead_seconds
+    return replace(facts, clock_ahead_seconds=ahead, worker_copied=connection.copied)
 
 
 def add_facts(host: Host, facts: HostFacts, access: HostAccess) -> Host:
@@ -116,26 +115,23 @@ def combine_probes(hosts: Mapping[str, HostFacts], framework: str) -> FrameworkF
 def choose_network(
     host: Host, addresses: Mapping[str, str], interface: str | None, reached_at: str = ""
 ) -> tuple[str, str | None]:
-    """Return the address and interface of training: by --interface (a name or a range), else that of the hosts file,
-    else that of the ssh connection, else that of the default route.
-    """
+    """Return those of --interface, else of the hosts file, else of the connection, else of the default route."""
     all_addresses = ", ".join(f"{name} {address}" for name, address in addresses.items())
     if interface and "/" in interface:
         try:
             network = ipaddress.ip_network(interface, strict=False)
         except ValueError as error:
-            raise InputError(
-                f"interface {interface!r}: {error}; valid: a range such as 10.0.0.0/16, or a name"
-            ) from None
+            valid = "a range such as 10.0.0.0/16, or a name"
+            raise InputError(f"interface {interface!r}: {error}; valid: {valid}") from None
         for name, address in addresses.items():
             if ipaddress.ip_address(address) in network:
                 return address, name
-        raise InputError(f"interface {interface}: {host.name} has no address in this range; it has {all_addresses}")
+        problem = f"{host.name} has no address in this range"
+        raise InputError(f"interface {interface}: {problem}; it has {all_addresses}")
     if interface:
         if interface not in addresses:
-            raise InputError(
-                f"interface {interface!r}: {host.name} has none of this name with an address; it has {all_addresses}"
-            )
+            problem = f"{host.name} has none of this name with an address"
+            raise InputError(f"interface {interface!r}: {problem}; it has {all_addresses}")
         return addresses[interface], interface
     try:
         named = [str(info[4][0]) for info in socket.getaddrinfo(host.address, None, socket.AF_INET)]

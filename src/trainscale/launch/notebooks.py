@@ -64,7 +64,8 @@ class JupyterTarget:
     def make_tunnel_command(self, host: Host, forwarding: str) -> list[str]:
         """The port is forwarded by a connection of its own: a shared one could outlive it."""
         program, *options = make_ssh_command(HostAccess(), self.ssh, host)
-        return [program, "-o", "ClearAllForwardings=no", "-o", "ControlPath=none", "-L", forwarding, *options]
+        own = ("-o", "ClearAllForwardings=no", "-o", "ControlPath=none")
+        return [program, *own, "-L", forwarding, *options]
 
 
 @dataclass(frozen=True)
@@ -82,9 +83,7 @@ class OpenNotebook:
 
 @contextlib.contextmanager
 def open_notebook(target: JupyterTarget, request: NotebookRequest, port: int) -> Iterator[OpenNotebook]:
-    """Wait until Jupyter answers at a port of this machine (0: a free one). Leaving the block ends it. The token is in
-    no command line and no environment.
-    """
+    """Wait until Jupyter answers at a port of this machine (0: a free one). Leaving the block ends it."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -92,6 +91,7 @@ def open_notebook(target: JupyterTarget, request: NotebookRequest, port: int) ->
         except OSError as error:
             raise InputError(f"--port {port}: {error.strerror}") from None
         port = int(probe.getsockname()[1])
+    # The token is in no command line and no environment.
     token, processes = secrets.token_hex(24), list[subprocess.Popen[bytes]]()
     with contextlib.ExitStack() as stack:
         folder = Path(tempfile.mkdtemp(prefix="trainscale-notebook-"))  # only this user may enter it

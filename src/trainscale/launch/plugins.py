@@ -1,6 +1,4 @@
-"""Finds what third-party packages add by entry points: frameworks, models, launchers and exporters. A plug-in that
-cannot be loaded is listed with its error.
-"""
+"""Finds the plug-ins of other packages by their entry points, and lists those that cannot be loaded."""
 
 import importlib.util
 import inspect

@@ -1,8 +1,7 @@
-"""Runs a user's program on many hosts: prepares its folder there, starts every process with the variables of all
-frameworks' engines, shows what they print, and ends all when one fails or the workers are done.
+"""Runs a user's program on many hosts, with the variables that the engines of all frameworks read.
 
-Processes are dealt out to the hosts in turn, servers first, as by dmlc's trackers. But workers are numbered by host,
-because today's engines expect neighbouring ranks on neighbouring devices.
+Processes are dealt out to the hosts in turn, servers first, as by dmlc's trackers. But workers are numbered
+by host, because today's engines expect neighbouring ranks on neighbouring devices.
 """
 
 import base64
@@ -60,7 +59,7 @@ class ProgramRequest:
     chief: bool = False  # worker 0 is the chief in TF_CONFIG, which leads while the others serve
     command: Sequence[str] = ()
     folder: str = ""
-    variables: Mapping[str, Mapping[str, str]] = field(default_factory=dict)  # of the user, by role and for ALL_ROLES
+    variables: Mapping[str, Mapping[str, str]] = field(default_factory=dict)  # of a role or ALL_ROLES
 
 
 @dataclass(frozen=True)
@@ -83,9 +82,7 @@ class Program:
 
 
 def assign_roles(request: ProgramRequest, hosts: Sequence[Host]) -> list[Program]:
-    """Return the workers, the servers, and the scheduler, if requested. Only slots in the hosts file are a limit. FILL
-    fills one host before the next: its slots, else GPUs, else cores.
-    """
+    """Only slots in the hosts file are a limit. FILL fills one host before the next: its slots, GPUs or cores."""
     is_filled = request.placement == FILL
     limits = [host.slots for host in hosts]
     if is_filled:

@@ -1,6 +1,4 @@
-"""The survey behind ``trainscale check --hosts``: the facts of each host, the speed of the network between them, what
-is wrong, and how to mend it.
-"""
+"""The survey behind ``trainscale check --hosts``: the hosts, the network between them, and what is wrong."""
 
 import secrets
 import statistics
@@ -69,7 +67,8 @@ def survey(launcher: Launcher, pythons: Mapping[str, str], probes: Sequence[Prob
         try:
             usable.append(add_facts(host, answer, launcher.access))
         except InputError as error:  # it has no such interface
-            errors[host.name] = HostError(host.name, str(error), remedy="name another network by --interface")
+            remedy = "name another network by --interface"
+            errors[host.name] = HostError(host.name, str(error), remedy=remedy)
     if len(usable) < 2:
         return Survey(launcher.hosts(), tuple(usable), errors)
     # The links of a ring of these hosts, over the addresses of training.
@@ -209,8 +208,9 @@ def _find_framework_problems(hosts: Sequence[Host], given: Mapping[str, str]) ->
             others = {host: at.python for host, at in located if at and at.python != given[name]}
             if others:
                 places = ", ".join(dict.fromkeys(at.python for _, at in located if at))
-                problem = f"{describe_hosts(list(others))}: {name} is not where --python says, but in {places}"
-                yield Finding(problem, f"is {given[name]} there, with {name} in it?", is_serious=False)
+                problem = f"{name} is not where --python says, but in {places}"
+                remedy = f"is {given[name]} there, with {name} in it?"
+                yield Finding(f"{describe_hosts(list(others))}: {problem}", remedy, is_serious=False)
 
 
 def _group(pairs: Iterable[tuple[str, str]]) -> dict[str, list[str]]:

@@ -12,8 +12,8 @@ import trainscale
 
 WORKER = Path(trainscale.__file__).resolve().parent / "worker"
 
-# Reads one line from standard input, byte by byte, so that what follows stays there, and runs it: a Python string that
-# holds a program. This text has nothing that some login shell would change.
+# Runs the first line of standard input, a Python string that holds a program, and leaves the rest there.
+# No login shell changes anything in this text.
 RUN_FIRST_LINE = 'import os;exec(eval(b"".join(iter(lambda:os.read(0,1)or b"\\n",b"\\n"))or"str()"))'
 
 

@@ -108,10 +108,8 @@ def predict(run: Run, devices: Sequence[int] | None = None) -> list[PredictedSer
 def select_ladders(run: Run) -> Run:
     """Leave out what is measured beside a ladder."""
     strategies = {series.get("strategy") for series in run.info.read_spec().series} - {None}
-    has_further = bool(strategies) and "independent" not in strategies
-    return run.select(
-        lambda record: not record.trial.short and not (has_further and record.trial.config.strategy == "independent")
-    )
+    beside = "independent" if strategies and "independent" not in strategies else None
+    return run.select(lambda record: not record.trial.short and record.trial.config.strategy != beside)
 
 
 def count_devices_of_host(run: RunInfo, config: Config) -> int | None:
@@ -143,7 +141,8 @@ def predict_series(series: Series, devices: int, host_devices: int | None) -> Pr
         return Refusal(devices, reason, (math.ceil(devices / MOST_TIMES),))
     beyond = sum(point.hosts > 1 for point in points)
     if not beyond and (host_devices is None or devices > host_devices):
-        return Refusal(devices, "all points are on one host, and what a network between hosts costs is not known")
+        reason = "all points are on one host, and what a network between hosts costs is not known"
+        return Refusal(devices, reason)
     if beyond == 1:
         reason = "only one point is on several hosts, so its loss may be that of the first host boundary alone"
         return Refusal(devices, reason, twice)

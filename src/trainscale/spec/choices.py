@@ -31,7 +31,8 @@ def choose_network(text: str, framework: Framework, work: WorkSettings, dataset:
         is_function = attribute.isidentifier() and all(part.isidentifier() for part in library.split("."))
         if not (attribute if library in framework.libraries else colon and is_function):
             libraries = [f"{library}:NAME" for library in framework.libraries]
-            raise explain_unknown("model", name, [*models.list_names(), *libraries, "my_package.module:function"])
+            valid = [*models.list_names(), *libraries, "my_package.module:function"]
+            raise explain_unknown("model", name, valid)
         shape = (work.image_size or 224, classes or 1000, 3)
     else:
         name = info.name
@@ -85,7 +86,8 @@ def combine_choices(experiment: Experiment, framework: Framework, config: Config
         if count and (name not in WITH_SERVERS or not re.fullmatch("each|0*[1-9][0-9]*", count)):
             names = " and ".join(WITH_SERVERS)
             raise InputError(f"strategy {text!r}: only {names} take a number of servers, 1 or more, or each")
-        if len(count.lstrip("0")) > len(str(_MOST_SERVERS)) or (count.isdecimal() and int(count) > _MOST_SERVERS):
+        is_long = len(count.lstrip("0")) > len(str(_MOST_SERVERS))  # int() refuses thousands of digits
+        if is_long or (count.isdecimal() and int(count) > _MOST_SERVERS):
             raise InputError(f"strategy {shorten(text)!r}: too many servers; valid: 1 … {_MOST_SERVERS}")
         if count == "each" and (APART in resources.server_placement or ROUND_ROBIN in resources.placement):
             other = "servers apart" if APART in resources.server_placement else "round-robin placement"
@@ -153,9 +155,8 @@ def _name_batches(*batches: int) -> dict[str, int]:
     return dict(zip(_MODELS, batches, strict=True))
 
 
-# AlexNet and Inception v3 on the K80 and K520 have the batches of AWS P2 and G2 instances in
-# awslabs/deeplearning-benchmark. On modern GPUs a 32-bit batch fits with room to spare. On CPUs a step of any of these
-# networks takes at most a few seconds on one core.
+# On the K80 and K520, the batches of AlexNet and Inception v3 are those of awslabs/deeplearning-benchmark.
+# On modern GPUs a 32-bit batch fits with room to spare. On CPUs a step takes at most a few seconds on one core.
 _K80 = _name_batches(512, 512, 256, 256, 32, 32, 32, 32, 32)
 _K520 = _name_batches(128, 256, 128, 128, 8, 8, 8, 8, 8)
 _64_GIB = _name_batches(1024, 2048, 1024, 1024, 512, 512, 128, 128, 128)

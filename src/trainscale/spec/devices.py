@@ -161,9 +161,9 @@ def check_room(config: Config, workers: int, available: AvailableDevices, settin
             need += f", and {config.servers} servers {for_servers} more of their own"
         valid = f"; valid: 1 … {most} workers" if most else ""
         raise InputError(f"{need}; there are {available.description}{valid}")
-    taken = _count_server_devices(config, available)
+    taken, has = _count_server_devices(config, available), f"this machine has {available.description}"
     if most < 1:
         need = f"{config.strategy_label} with servers apart needs {taken + 1} devices"
-        raise InputError(f"{need}; this machine has {available.description}")
+        raise InputError(f"{need}; {has}")
     servers = f", of which the servers of {config.strategy_label} take {taken}" if taken else ""
-    raise InputError(f"{setting} {workers}: this machine has {available.description}{servers}; valid: 1 … {most}")
+    raise InputError(f"{setting} {workers}: {has}{servers}; valid: 1 … {most}")

@@ -117,7 +117,8 @@ def _is_set(values: Mapping[str, Any], key: str) -> bool:
 def read_experiment_file(path: Path) -> SettingValues:
     """Read the settings of an experiment file: flat, or in tables named after their groups."""
     try:
-        document = tomllib.loads(read_regular(path, _MOST_BYTES, pipes=True).decode("utf-8").replace("\r\n", "\n"))
+        text = read_regular(path, _MOST_BYTES, pipes=True).decode("utf-8")
+        document = tomllib.loads(text.replace("\r\n", "\n"))
     except OSError as error:
         raise InputError(f"{shorten_path(path)}: cannot read this experiment file: {error.strerror}") from None
     except UnicodeDecodeError:
@@ -167,7 +168,8 @@ def format_experiment(experiment: Experiment) -> str:
 
 def _format_toml(value: Any) -> str:
     if isinstance(value, dict):
-        return f"{{ {', '.join(f'{json.dumps(key)} = {_format_toml(item)}' for key, item in value.items())} }}"
+        items = [f"{json.dumps(key)} = {_format_toml(item)}" for key, item in value.items()]
+        return f"{{ {', '.join(items)} }}"
     if isinstance(value, list | tuple):
         return f"[{', '.join(map(_format_toml, value))}]"
     # JSON and TOML write strings, numbers and booleans alike, but TOML does not allow a bare DEL.

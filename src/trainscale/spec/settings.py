@@ -155,7 +155,8 @@ def _parse_search(value: bool | str) -> str | None:
     words = {"lists": SEARCH_LISTS, "on": SEARCH_LISTS, "true": SEARCH_LISTS, "default": SEARCH_DEFAULT}
     text = str(value).lower()
     if text not in (*words, "off", "false"):
-        raise ValueError(f"{shorten(str(value))!r} is not valid; valid: lists (the settings that are lists) or default")
+        valid = "lists (the settings that are lists) or default"
+        raise ValueError(f"{shorten(str(value))!r} is not valid; valid: {valid}")
     return words.get(text)
 
 
@@ -263,7 +264,8 @@ class Setting:
 
     @property
     def help(self) -> str:
-        return f"{self.description} (default: {self.default_phrase})" if self.default_phrase else self.description
+        phrase = self.default_phrase
+        return f"{self.description} (default: {phrase})" if phrase else self.description
 
     def read_text(self, text: str | Sequence[str], flag: str) -> Any:
         try:

@@ -1,5 +1,4 @@
-"""Contract 6, the launcher: how keepers are started on hosts. Each is one small file that gives the command, without
-side effects. The settings of all are in spec/groups.py.
+"""Contract 6, the launcher: how keepers are started on hosts. The settings of all are in spec/groups.py.
 
 There is a command for every host, connected by pipes, or one for all, whose keepers call back (callback.py).
 """

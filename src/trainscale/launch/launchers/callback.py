@@ -1,7 +1,7 @@
 """Launchers whose one command starts the keepers of all hosts (mpirun, srun). Each keeper then calls back.
 
-The command has an address and a one-time token in its environment. A keeper sends the token, its index and the name of
-its host. Then the connection is its standard input and output, as over ssh.
+Its environment has an address and a one-time token. A keeper sends the token, its index and its host's name.
+Then the connection is its standard input and output, as over ssh.
 """
 
 import os
@@ -42,9 +42,8 @@ class CallbackEndpoint:
 
 
 def make_callback_program(index: str, name: str = "socket.gethostname()", address: str = '""') -> str:
-    """Return the program with which a host becomes a keeper that has called back. The arguments are expressions of
-    Python, for the host. Ranks must not see the token.
-    """
+    """Return the program that makes a host a keeper. The arguments are expressions of Python, for the host."""
+    # Ranks must not see the token, so it is taken out of the environment.
     return (
         "import os,socket,sys;"
         f'a,p,t=os.environ.pop("{CALLBACK_VARIABLE}").split(",");'
@@ -156,17 +155,16 @@ class CallbackSession:
                 seconds, endpoint = time.monotonic() - self._started, self._endpoint
                 within = f"within {seconds:.0f} s on {endpoint.address}:{endpoint.port}"
                 lines = self.report.by_host.get(host, "").splitlines()
-                blamed, message = host, f"did not call back {within}{f': {lines[-1]}' if lines else ''}"
                 if not lines and len(self._not_called) == len(self._hosts):
-                    blamed, message = "", f"no keeper that {self._process.program} should start called {within}"
-                raise HostError(blamed, message, remedy=OTHER_ADDRESS)
+                    message = f"no keeper that {self._process.program} should start called {within}"
+                    raise HostError("", message, remedy=OTHER_ADDRESS)
+                last_line = f": {lines[-1]}" if lines else ""
+                raise HostError(host, f"did not call back {within}{last_line}", remedy=OTHER_ADDRESS)
         self._not_called.pop(host, None)
         return caller.connection
 
     def find_cause(self, host: str, was_told_to_end: bool = False) -> tuple[str, str]:
-        """Return the host that caused the loss, and what the command printed about it: one lost host may end all. It
-        is empty if somebody ended the command, or this keeper for an unknown reason.
-        """
+        """Return the host that caused the loss, "" if none did, and what the command printed about it."""
         process = self._process
         if self._report_deadline is None:
             self._report_deadline = time.monotonic() + _REPORT_SECONDS

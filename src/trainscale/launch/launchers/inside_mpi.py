@@ -1,8 +1,6 @@
-"""``mpirun -np N trainscale run …``: a user starts N processes of one command line. Rank 0 is the controller, and the
-others become its keepers (leased.py).
+"""``mpirun -np N trainscale run …``: rank 0 is the controller, and the others become its keepers (leased.py).
 
-They find each other by a private file in the current folder and in the home folder, to which rank 0 writes its
-addresses, a port and a one-time token.
+They find it by a private file, to which it writes its addresses, a port and a one-time token.
 """
 
 from __future__ import annotations
@@ -72,11 +70,14 @@ class RendezvousFile:
 
     def read(self) -> list[CallbackEndpoint]:
         """Return an endpoint for each address of rank 0; none while there is no valid file."""
+        flags = os.O_RDONLY | os.O_NOFOLLOW
         for path in self.paths:
-            with suppress(OSError, ValueError, KeyError), os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW)) as file:
-                if os.fstat(file.fileno()).st_uid == os.getuid():  # a common folder holds files of other users too
+            with suppress(OSError, ValueError, KeyError), os.fdopen(os.open(path, flags)) as file:
+                # A common folder holds files of other users too.
+                if os.fstat(file.fileno()).st_uid == os.getuid():
                     content = json.load(file)
-                    return [CallbackEndpoint(a, content["port"], content["token"]) for a in content["addresses"]]
+                    port, token = content["port"], content["token"]
+                    return [CallbackEndpoint(address, port, token) for address in content["addresses"]]
         return []
 
 
@@ -128,7 +129,8 @@ class InsideMpiLauncher(LeasedHostsLauncher):
         self, callers: Sequence[Caller], expected: int | None, where: str, process: LauncherProcess
     ) -> TrainscaleError:
         missing = sorted({*range(self._world.size)} - {caller.index for caller in callers})
-        who = f"process{'es' if len(missing) > 1 else ''} {', '.join(map(str, missing))} of {self._world.size}"
+        numbers = ", ".join(map(str, missing))
+        who = f"process{'es' if len(missing) > 1 else ''} {numbers} of {self._world.size}"
         seconds = f"{self.access.patience_seconds:.0f} s"
         place = f"the others look for a file of this process in {self._rendezvous.folders}"
         return InputError(

@@ -1,7 +1,7 @@
 """Launchers whose cluster chooses the hosts and leases them for the whole run: YARN, Ray, and an mpirun around us.
 
-One command gets the hosts. On each, a keeper calls back and stays for the whole run. The token is valid until all have
-called. A lost connection is a lost host; closing the connections ends everything on the hosts.
+One command gets the hosts. On each, a keeper calls back and stays. The token is valid until all have called.
+A lost connection is a lost host; closing the connections ends everything on the hosts.
 """
 
 from __future__ import annotations

@@ -19,9 +19,8 @@ class LocalLauncher(PipeLauncher):
         """Return no hosts. The experiment must name none, and no Python that is missing here."""
         hosts = experiment.cluster.hosts
         if hosts:
-            raise InputError(
-                f"launcher {cls.name}: it uses only this machine, and {hosts} names hosts; valid: --launcher ssh"
-            )
+            reason = f"it uses only this machine, and {hosts} names hosts"
+            raise InputError(f"launcher {cls.name}: {reason}; valid: --launcher ssh")
         for _, path in experiment.resources.python or ():
             if not Path(path).exists():
                 raise InputError(f"--python: there is no Python at {path}")

@@ -239,8 +239,8 @@ class MpiLauncher(UsesSsh, CallbackLauncher):
     def keeper_command(self, host_python: str) -> list[str]:
         """The keeper drops all MPI variables, because ranks are not part of this job."""
         read_index = f'import os;i=os.environ["{self.mpi.rank_variable}"];'
-        drop = f"[os.environ.pop(n)for n in list(os.environ)if n.startswith({MPI_PREFIXES})];".replace("'", '"')
-        return [host_python, "-c", read_index + drop + make_callback_program("i")]
+        drop = f"[os.environ.pop(n)for n in list(os.environ)if n.startswith({MPI_PREFIXES})];"
+        return [host_python, "-c", read_index + drop.replace("'", '"') + make_callback_program("i")]
 
     def environment(self, endpoint: CallbackEndpoint) -> dict[str, str]:
         """Leave out the variables of an mpirun around this process."""
@@ -268,12 +268,10 @@ class MpiLauncher(UsesSsh, CallbackLauncher):
         return find_outward_address(addresses)
 
     def read_output(self, output: str, hosts: Sequence[str]) -> CommandReport:
-        """Read what was printed on each host or by ssh about it, and of mpirun's own text what is certain. Hosts on
-        which a part of mpirun ended because mpirun did are left out.
-        """
+        """Read what was printed on each host or by ssh about it, and of mpirun's own text what is certain."""
         by_host: dict[str, list[str]] = {}
         failed: dict[str, str] = {}
-        orphans = set()
+        orphans = set()  # hosts on which a part of mpirun ended because mpirun did
         for line in output.splitlines():
             if lost := _LOST_DAEMON.search(line):
                 failed.setdefault(lost["host"], "mpirun lost the connection to it")

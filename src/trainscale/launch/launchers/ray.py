@@ -1,5 +1,5 @@
-"""The Ray launcher. The controller never imports Ray: ray_client.py, run by a Python that has it, puts an actor on each
-node; the actors serve as leased hosts (leased.py).
+"""The Ray launcher. The controller never imports Ray: ray_client.py, run by a Python that has it, starts actors,
+which serve as leased hosts (leased.py).
 """
 
 import json

@@ -81,7 +81,7 @@ class SlurmLauncher(CallbackLauncher):
             message = f"{own[-1]} ({match['reason']})" if own else match["reason"]
             for host in expand_node_list(match["hosts"]):
                 by_host.setdefault(host, message)
-        lost = [host for match in _NODE_FAILURE.finditer(output) for host in expand_node_list(match["hosts"])]
+        lost = [host for nodes in _NODE_FAILURE.findall(output) for host in expand_node_list(nodes)]
         failed = [host for host in lost if host in hosts]
         by_host.update(dict.fromkeys(failed, "Slurm reports a node failure"))
         before = output[: task_ends[0].start()] if task_ends else output

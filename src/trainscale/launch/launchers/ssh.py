@@ -57,9 +57,7 @@ def make_ssh_command(access: HostAccess, settings: SshSettings, host: Host) -> l
 
 
 def make_shell_command(command: list[str], setup: tuple[str, ...]) -> str:
-    """Return one argument that any login shell understands: it starts another shell. Set-up lines get a login shell,
-    because ``module`` and ``conda`` are defined there.
-    """
+    """Return one argument that any login shell understands: it starts another shell."""
     commands = []
     for line in setup:  # away from standard input and output, which belong to the keeper
         complaint = shlex.quote(f"set-up line failed: {line}")
@@ -68,5 +66,6 @@ def make_shell_command(command: list[str], setup: tuple[str, ...]) -> str:
     # A path that begins with ~/ is in the home folder of the host, not of this machine.
     program = f"~/{shlex.quote(program[2:])}" if program.startswith("~/") else shlex.quote(program)
     script = "; ".join([*commands, f"exec {program} {shlex.join(arguments)}"])
+    # Set-up lines get a login shell, because ``module`` and ``conda`` are defined there.
     shell = ["/bin/bash", "-lc"] if setup else ["/bin/sh", "-c"]
     return shlex.join(["exec", *shell, script])

@@ -42,7 +42,8 @@ def make_launcher(
     if mpi is not None:
         if cluster.hosts or name != MPI:
             setting = f"hosts {cluster.hosts}" if cluster.hosts else f"launcher {name}"
-            raise InputError(f"{setting}: inside an mpirun its hosts are used; type this command without mpirun")
+            reason = "inside an mpirun its hosts are used"
+            raise InputError(f"{setting}: {reason}; type this command without mpirun")
         host_list = HostList(mpi.hosts(), "this mpirun")
     else:
         host_list = launcher_class.find_hosts(experiment, environment)
@@ -63,7 +64,8 @@ def make_launcher(
     if mpi is not None:
         if access.setup or access.python:
             key = "setup" if access.setup else "remote python"
-            raise InputError(f"{key}: inside mpirun hosts are used as they are; valid: before mpirun, in its script")
+            reason = "inside mpirun hosts are used as they are"
+            raise InputError(f"{key}: {reason}; valid: before mpirun, in its script")
         mpi.access = access
         return mpi
     own_settings = [group for group in experiment.groups if type(group) is launcher_class.settings_type]
@@ -71,7 +73,7 @@ def make_launcher(
 
 
 def run_once_inside_mpi(arguments: Sequence[str], main: Callable[[InsideMpiLauncher | None], int]) -> int:
-    """Run ``main``. In an mpirun, rank 0 runs it with a launcher for all hosts; the other ranks are its keepers."""
+    """Run ``main``. In an mpirun, rank 0 does so with a launcher for all hosts, and the others are keepers."""
     world = find_mpi_world(os.environ)
     if world is None:
         return main(None)

@@ -1,5 +1,5 @@
-"""The YARN launcher: one application of Hadoop's distributed shell for the whole run. Its containers call back and
-serve as leased hosts (leased.py), because their output cannot be read while they run.
+"""The YARN launcher: one application of Hadoop's distributed shell for the whole run. Its containers call back
+(leased.py), because their output cannot be read while they run.
 """
 
 import base64
@@ -75,8 +75,8 @@ class YarnLauncher(LeasedHostsLauncher):
         """The client takes the first of options given twice."""
         jar, access = self.client.jar, self.access
         devices = access.devices or 1
-        # The command of a container is encoded, because YARN puts it between double quotes in a script. It has the
-        # endpoint: variables would be in arguments that everybody can read.
+        # YARN puts the command of a container between double quotes in a script, so it is encoded.
+        # It has the endpoint: variables would be in arguments that everybody can read.
         number = 'os.environ.get("YARN_SHELL_ID", "0")'
         program = make_callback_program(number, '(os.environ.get("NM_HOST") or socket.gethostname())')
         run = shlex.join(["exec", access.python or "python3", "-c", program])
@@ -171,9 +171,7 @@ class YarnLauncher(LeasedHostsLauncher):
         if is_incomplete and self._is_incomplete:  # at first, containers may not have been requested yet
             self._has_lost_containers = True
             lost = f"{self.nodes - alive} of {self.nodes} containers of {self.id}"
-            raise TrainscaleError(
-                f"launcher yarn: {lost} ended before they called back\n  what they printed: {self._logs_command}"
-            )
+            raise self._make_error(f"{lost} ended before they called back")
         self._is_incomplete = is_incomplete
         return self.nodes
 
@@ -196,6 +194,9 @@ class YarnLauncher(LeasedHostsLauncher):
     def _logs_command(self) -> str:
         return f"yarn logs -applicationId {self.id}"
 
+    def _make_error(self, message: str) -> TrainscaleError:
+        return TrainscaleError(f"launcher yarn: {message}\n  what they printed: {self._logs_command}")
+
     def explain_end(self, process: LauncherProcess) -> TrainscaleError:
         self.read_output(process)
         message = f"{self.id} ended before its containers called back"
@@ -205,9 +206,7 @@ class YarnLauncher(LeasedHostsLauncher):
         if application is None:
             return TrainscaleError(f"launcher yarn: {message}: {find_error(process.output)}")
         states = filter(None, (application.state, summarise_diagnostics(application.diagnostics)))
-        return TrainscaleError(
-            f"launcher yarn: {message}: {': '.join(states)}\n  what they printed: {self._logs_command}"
-        )
+        return self._make_error(f"{message}: {': '.join(states)}")
 
     def explain_missing(self, process: LauncherProcess) -> str:
         if not self.id:

@@ -1,6 +1,4 @@
-"""What the controller has seen of a trial so far: its ranks, epochs and hosts. Events update it. From it follows which
-ranks hang, and why the trial failed. Pure; the clock is passed in.
-"""
+"""The state of a trial by its events: which ranks hang, and why it failed. Pure; the clock is passed in."""
 
 from __future__ import annotations
 
@@ -117,7 +115,8 @@ class RankState:
                     self.cpu_seconds_at_progress, self.calls = event.cpu_seconds, ()
             case CallStack():
                 self.calls = tuple(event.calls)
-            case ReportPiece() if event.start == len(self._report_text):  # else a line was lost: see the notes
+            # Where it starts later, a line was lost: see the notes.
+            case ReportPiece() if event.start == len(self._report_text):
                 self._report_text += event.text
                 if event.is_last:
                     try:
@@ -296,9 +295,7 @@ def find_hang(state: TrialState, stall_seconds: float, now: float) -> Failure | 
 
 
 def _find_behind(workers: Sequence[RankState], are_on_cpus: bool) -> list[RankState]:
-    """Return the workers that the others wait for: those with the fewest steps, or in other calls than most, or, on
-    CPUs, the one that computes while the others are idle.
-    """
+    """Return those that the others wait for: by their steps, else their calls, else, on CPUs, their CPU time."""
     steps = [worker.step for worker in workers]
     if len(workers) == 1:
         return list(workers)

@@ -244,8 +244,8 @@ def build_record(state: TrialState, started: str, seconds: float) -> TrialRecord
         peak, note, allocated = rank.gpu.peak_bytes, rank.gpu.note, report.sample.device_peak_bytes
         # The driver, asked five times a second, may miss what an allocator returns at once.
         if peak is not None and allocated is not None and peak < allocated:
-            note = f"NVML, asked five times a second, saw {peak} bytes where the allocator once had {allocated}"
-            peak = None
+            seen = f"saw {peak} bytes where the allocator once had {allocated}"
+            note, peak = f"NVML, asked five times a second, {seen}", None
         samples.append(replace(report.sample, nvml_peak_bytes=peak, nvml_note=note, gpu=rank.gpu.state))
     return TrialRecord(
         trial=state.trial,

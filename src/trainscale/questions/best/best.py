@@ -1,9 +1,8 @@
 """The best configuration of every device count, and whether its lead is more than noise.
 
-Only candidates that do the same work are compared; trials of equal setups are pooled over runs. The leader has the best
-mean of k candidates. Each other one is compared with it by Welch's t interval on the ratio, at a level divided by k - 1
-(Bonferroni). So the leader and those that do not differ from it contain the truly best candidate with a probability of
-at least 95 %, although the data chose the leader.
+Only candidates that do the same work are compared; equal setups are pooled over runs. The leader has the best mean
+of k. Each other one is compared with it by Welch's t interval on the ratio, at a level divided by k - 1 (Bonferroni).
+So the truly best one is with 95 % the leader or one that does not differ from it, although the data chose the leader.
 """
 
 from __future__ import annotations
@@ -312,7 +311,7 @@ def collect_candidates(runs: Sequence[Run]) -> list[tuple[str, list[Candidate]]]
             setup = (config, ", ".join(dict.fromkeys(machines)), tuple(sorted(own.items())))
             records.setdefault(setup, {}).setdefault(record.trial.devices, []).append(record)
             # Where several runs judged a config, the verdict that says more against it counts.
-            judged = [verdict for verdict in (verdicts.get(setup), find_verdict(config, run.parity)) if verdict]
+            judged = list(filter(None, (verdicts.get(setup), find_verdict(config, run.parity))))
             judged.sort(key=lambda verdict: not verdict.warning)
             verdicts[setup] = judged[0] if judged else None
             if run.info.is_sequential:
@@ -335,7 +334,8 @@ def collect_candidates(runs: Sequence[Run]) -> list[tuple[str, list[Candidate]]]
             name = [config.framework, config.strategy_label]
             name += [part for part in parts[config] if part not in name]
             others = [{*other[2]} for other in setups if other[0] == config and other != setup]
-            name += [" ".join(version) for version in versions if any(version not in other for other in others)]
+            differing = [version for version in versions if any(version not in other for other in others)]
+            name += map(" ".join, differing)
             candidates += [
                 Candidate(
                     config=config,
@@ -371,7 +371,9 @@ def _choose(
         elif candidate.config.strategy == "independent":
             reason = "nothing is exchanged: an upper bound, not training"
         elif not candidate.good:
-            reason = f"{failure.kind}: {find_first_line(failure.message)}" if failure else "no trial has a result"
+            reason = "no trial has a result"
+            if failure:
+                reason = f"{failure.kind}: {find_first_line(failure.message)}"
         # A point that left its search counts all the same if another run measured it in full.
         elif all(record.trial.short for record in records):
             reason = departures.get((candidate.config, candidate.devices), "")
@@ -414,7 +416,8 @@ def estimate_value(candidate: Candidate, question: Question, memory_count: str) 
         baseline = list_speeds(candidate.baseline)
         if not baseline:
             return "its point on one device was not measured, so it has no efficiency"
-        return Quantity(speed.numerators, estimate_mean(baseline, is_sequential).numerators, 1 / candidate.devices)
+        of_one = estimate_mean(baseline, is_sequential)
+        return Quantity(speed.numerators, of_one.numerators, 1 / candidate.devices)
     if question.by == MEMORY:
         peaks = candidate.list_memory_peaks(memory_count)
         return estimate_mean(peaks, is_sequential) if peaks else "its memory was not recorded"

@@ -107,7 +107,8 @@ def _format_cost(interval: Interval | None) -> str:
     if interval is None:
         return numbers.MISSING
     if interval.high is not None and math.isinf(interval.high):
-        return f"{numbers.format_number(interval.mean, 3)} (at least {numbers.format_number(interval.low, 3)})"
+        mean, low = (numbers.format_number(value, 3) for value in (interval.mean, interval.low))
+        return f"{mean} (at least {low})"
     return numbers.format_with_limits(interval)
 
 

@@ -28,6 +28,7 @@ from .sides import (
     UNCHECKED,
     Side,
     compare_with_published,
+    join_counts,
     list_titles,
     read_sides,
     select_series,
@@ -187,15 +188,14 @@ def compare_runs(
     if by and not published:
         raise InputError("--by: valid with a published curve, published:ID; runs are compared by speed")
     if published:
-        curve, quantity = find_curve(published[0]), by or EFFICIENCY
+        name = published[0]
+        curve, quantity = find_curve(name), by or EFFICIENCY
         others = [run for run in runs if run not in published]
         if len(others) != 1:
-            raise InputError(
-                f"{published[0]}: valid together with one run, as in: trainscale compare {published[0]} DIR"
-            )
+            raise InputError(f"{name}: valid together with one run, as in: trainscale compare {name} DIR")
         sides = _select(read_sides(others[0], on_damage)[1], series)
         if len(sides) > 1:
-            problem = f"{published[0]}: {sides[0].source} has several series; name one with --series"
+            problem = f"{name}: {sides[0].source} has several series; name one with --series"
             raise InputError(f"{problem}{list_titles(sides, 'its series: ')}")
         return compare_pairs([compare_with_published(curve, sides[0], quantity)], despite, gate, devices)
 
@@ -207,7 +207,8 @@ def compare_runs(
             f"{list_titles(all_a, 'its series: ')}"
         )
     all_a, all_b = _select(all_a, series[:1]), _select(all_b, series[-1:])
-    if path_a.resolve() == path_b.resolve() and {side.config for side in all_a} & {side.config for side in all_b}:
+    common = {side.config for side in all_a} & {side.config for side in all_b}
+    if common and path_a.resolve() == path_b.resolve():
         titles = list_titles(read_sides(path_a, on_damage)[1], "its series: ")
         raise InputError(
             f"A and B have the same series of {runs[0]}; valid: two runs, or two series of one run{titles}"
@@ -237,11 +238,12 @@ def compare_pairs(
 ) -> RunComparison:
     """Compare series with their counterparts."""
     allowed = [check_sides(a, b, despite) for a, b in pairs]
-    measured = [count for a, b in pairs for count in list_common_devices(a, b) if a.values[count] and b.values[count]]
+    common = [(a, b, count) for a, b in pairs for count in list_common_devices(a, b)]
+    measured = [count for a, b, count in common if a.values[count] and b.values[count]]
     looked_at = sum(1 for count in measured if devices is None or count in devices)
     if not looked_at and devices is not None and measured:
-        wanted, valid = (", ".join(map(str, sorted(set(counts)))) for counts in (devices, measured))
-        raise InputError(f"--devices {wanted}: not measured in both; valid: {valid}")
+        wanted = join_counts(devices)
+        raise InputError(f"--devices {wanted}: not measured in both; valid: {join_counts(measured)}")
     if not looked_at:
         raise InputError("no device count has a result in both A and B, so there is nothing to compare")
     confidence = 1 - (1 - CONFIDENCE) / looked_at
@@ -367,12 +369,15 @@ def find_differences(a: Side, b: Side) -> tuple[Difference, ...]:
         of_a, of_b = getattr(a, name), getattr(b, name)
         # Two frameworks have different packages, so only those that both have are compared.
         only_common = name == "machine" or (name == "versions" and not is_one_framework)
-        for key in dict.fromkeys((*of_a, *of_b)) if of_a and of_b else ():  # a side may have recorded nothing
+        if not of_a or not of_b:  # a side may have recorded nothing
+            continue
+        for key in dict.fromkeys((*of_a, *of_b)):
             ours, theirs = of_a.get(key, _NONE), of_b.get(key, _NONE)
             if only_common and not (key in of_a and key in of_b):
                 continue
             # The steps of a run with a time budget are not fixed.
-            if ours != theirs and BY_BUDGET not in (ours, theirs) and not _is_same_version(key, ours, theirs):
+            is_same = ours == theirs or _is_same_version(key, ours, theirs)
+            if not is_same and BY_BUDGET not in (ours, theirs):
                 differences.append(Difference(name, key, ours, theirs))
     return tuple(sorted(differences, key=lambda difference: NAMES.index(difference.name)))
 
@@ -438,10 +443,8 @@ def check_sides(a: Side, b: Side, despite: Collection[str]) -> tuple[Difference,
     """Return the differences; only ``despite`` may be among them."""
     differences = find_differences(a, b)
     if not list_common_devices(a, b):
-        counts = [", ".join(map(str, sorted(side.points))) for side in (a, b)]
-        raise InputError(
-            f"no device count was measured in both: A, {a.title!r}, has {counts[0]}; B, {b.title!r}, has {counts[1]}"
-        )
+        of_a, of_b = (f"{side.title!r}, has {join_counts(side.points)}" for side in (a, b))
+        raise InputError(f"no device count was measured in both: A, {of_a}; B, {of_b}")
     forbidden = [difference for difference in differences if difference.name not in despite]
     if not forbidden:
         return differences

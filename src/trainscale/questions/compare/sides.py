@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -136,6 +136,10 @@ def list_titles(sides: Sequence[Side], heading: str = "valid: ") -> str:
     return f"\n  {heading}" + f"\n  {' ' * len(heading)}".join(side.title for side in sides)
 
 
+def join_counts(counts: Iterable[int]) -> str:
+    return ", ".join(map(str, sorted(set(counts))))
+
+
 def list_run_sides(source: str, run: Run) -> list[Side]:
     chosen = select_ladders(run)  # other trials have other windows
     if not chosen.records:
@@ -174,13 +178,15 @@ def read_results(source: str, text: bytes) -> list[Side]:
                 known = {name: values[name] for name in _POINT_KEYS if name in values}
                 known |= {"series": saved.title, "config": config, "verdict": values.get("witness")}
                 if keys:
-                    known |= {"unit": keys[0].removesuffix(_SPEED_KEY), "samples_per_second": values[keys[0]]}
+                    known["unit"] = keys[0].removesuffix(_SPEED_KEY)
+                    known["samples_per_second"] = values[keys[0]]
                 point = convert(known, Point)
                 if min(point.devices, point.hosts, point.repeats + 1) < 1:
                     raise DecodingError(f"{saved.title}: a number of devices, hosts or repeats is too small")
                 if speed := point.samples_per_second:
                     low, high = (speed.mean if end is None else end for end in (speed.low, speed.high))
-                    is_ordered = (2 - _WIDEST) * speed.mean <= low <= speed.mean <= high <= _WIDEST * speed.mean
+                    least, most = (2 - _WIDEST) * speed.mean, _WIDEST * speed.mean
+                    is_ordered = least <= low <= speed.mean <= high <= most
                     if not (is_ordered and _SPEEDS[0] <= speed.mean <= _SPEEDS[1]):
                         stated = f"{speed.mean:g} ({speed.low} to {speed.high})"
                         where = f"{saved.title}, {point.devices} devices"
@@ -261,8 +267,8 @@ def compare_with_published(curve: PublishedCurve, side: Side, quantity: str = EF
     if by_speed and curve.unit != side.unit:
         raise InputError(f"{name} counts {curve.unit}, {side.source} {side.unit}; valid: --by efficiency")
     if not by_speed and own_baseline is None:
-        where = format_device_count(baseline)
-        raise InputError(f"{name} is relative to {where}, for which {side.source} has no result; valid: --by speed")
+        where = f"{format_device_count(baseline)}, for which {side.source} has no result"
+        raise InputError(f"{name} is relative to {where}; valid: --by speed")
     values: dict[int, Estimate | None] = {}
     exact: dict[int, Estimate | None] = {}
     points: dict[int, Point] = {}
@@ -282,8 +288,9 @@ def compare_with_published(curve: PublishedCurve, side: Side, quantity: str = EF
                 value = quotient(value, own_baseline, baseline / count)
             values[count] = value
     if not points:
-        counts = [", ".join(map(str, sorted(counts))) for counts in ({p.devices for p in curve.points}, side.points)]
-        raise InputError(f"no device count was measured in both: {name} has {counts[0]}; {side.source} has {counts[1]}")
+        published = f"{name} has {join_counts(point.devices for point in curve.points)}"
+        own = f"{side.source} has {join_counts(side.points)}"
+        raise InputError(f"no device count was measured in both: {published}; {own}")
     b = replace(
         side,
         points={count: side.points[count] for count in points},

@@ -133,6 +133,10 @@ def find_sources(points: PointRecords, config: Config, devices: int) -> Sources:
             if other == config and 1 < count < devices and max(record.hosts for record in of_point) == 1
         ]
         near_devices = max(near_counts, default=0)
+
+    def average(point: PointKey) -> list[RunMean]:
+        return [compute_run_mean(record) for record in points.get(point, [])]
+
     slow_ranks, delays = find_slow_ranks(apart), compute_core_delays(records, one_device, apart)
     means = {
         POINT: [
@@ -140,10 +144,10 @@ def find_sources(points: PointRecords, config: Config, devices: int) -> Sources:
             for record, (of_all, of_one) in zip(records, delays, strict=True)
         ],
         ONE_DEVICE: [compute_run_mean(record) for record in one_device],
-        ALONE: [compute_run_mean(record) for record in points.get((config, 1), []) if config.strategy == "ps"],
+        ALONE: average((config, 1)) if config.strategy == "ps" else [],
         APART: [compute_run_mean(record, {slow.rank for slow in slow_ranks}) for record in apart],
-        NEAR: [compute_run_mean(record) for record in points.get((config, near_devices), [])],
-        NEAR_APART: [compute_run_mean(record) for record in points.get((without_exchange, near_devices), [])],
+        NEAR: average((config, near_devices)),
+        NEAR_APART: average((without_exchange, near_devices)),
     }
     means = {name: values for name, values in means.items() if values}
     return Sources(config, devices, records, one_device, apart, near_devices, one_device_exchanges, slow_ranks, means)
@@ -201,7 +205,7 @@ def split_step(sources: Sources, title: str) -> tuple[ExplainedPart, ...]:
         share = (level - previous) / means[POINT].step
         measured = Interval(float(share[0]))
         if fewest >= LEAST_REPEATS:
-            # With few repeats, a bootstrap is too narrow: stretch it as Student's t needs it for a plain mean.
+            # Of few repeats, a bootstrap is too narrow: stretch it as Student's t does for a mean.
             stretch = student_t(1 - tail, fewest - 1) / _NORMAL_QUANTILE * math.sqrt(fewest / (fewest - 1))
             ends = np.quantile(share[1:], (tail, 1 - tail))
             low, high = (measured.mean + stretch * (float(end) - measured.mean) for end in ends)

@@ -51,8 +51,8 @@ _UNEXPLAINED = ("--epochs", "--until-accuracy", "--search")  # flags that exclud
 
 _BYTES_PER_PARAMETER = {"fp64": 8}  # gradients are exchanged in fp32 under every other precision
 
-# 10 Gbit/s, as many clusters have, and the cost of a collective call anywhere. Work that takes less than twice as long
-# as its exchange over that is too small to scale on any links.
+# 10 Gbit/s, as many clusters have, and the cost of a collective call anywhere. Work that takes less than twice
+# its exchange over that is too small to scale on any links.
 _GOOD_BYTES_PER_SECOND = 1.25e9
 _GOOD_LATENCY_SECONDS = 2e-4
 _TOO_SMALL = 2.0
@@ -218,7 +218,8 @@ def explain_records(records: Iterable[TrialRecord]) -> list[PointExplanation]:
                     for batch, seconds in by_batch.items():
                         if batch != alone.batch:
                             seconds_by_batch.setdefault(batch, []).extend(seconds)
-                times = [(float(batch), fmean(seconds)) for batch, seconds in sorted(seconds_by_batch.items())]
+                by_size = sorted(seconds_by_batch.items())
+                times = [(float(batch), fmean(seconds)) for batch, seconds in by_size]
             explanations.append(_explain(title, sources, times))
     return explanations
 
@@ -232,14 +233,15 @@ def _explain(title: str, sources: Sources, times: Times) -> PointExplanation:
     main = max(candidates, key=lambda part: part.share, default=None)
     loss = None
     if work:
-        low, high = (None if limit is None else 1 - limit for limit in (work.measured.high, work.measured.low))
+        limits = (work.measured.high, work.measured.low)
+        low, high = (None if limit is None else 1 - limit for limit in limits)
         loss = Interval(1 - work.measured.mean, low, high)
     exchange = describe_exchange(sources, parts)
     batch = config.batch_per_device(devices)
 
     # If half the batch takes as long, the host that starts the operations takes the time.
-    seconds = dict(times).get(batch, math.inf)
-    as_long = [int(other) for other, of_other in times if of_other >= _AS_LONG * seconds and 2 * other <= batch]
+    least = _AS_LONG * dict(times).get(batch, math.inf)
+    as_long = [int(other) for other, seconds in times if seconds >= least and 2 * other <= batch]
     equal_batch = min(as_long, default=None)
 
     missing = []  # what would have to be measured to separate all causes
@@ -253,6 +255,9 @@ def _explain(title: str, sources: Sources, times: Times) -> PointExplanation:
     apart_ranks = [rank for record in sources.apart for rank in record.ranks]
     alone = compute_mean_clock([rank for record in sources.one_device for rank in record.ranks])
     together = compute_mean_clock(apart_ranks)
+    gpu_clocks = None
+    if alone is not None and together is not None:
+        gpu_clocks = {"alone_mhz": alone, "together_mhz": together}
     ranks = [rank for record in records for rank in record.ranks]
     compared = (*records, *sources.apart, *sources.one_device)
     waits = [rank.waited_seconds / rank.window_seconds for rank in ranks if rank.waited_seconds is not None]
@@ -276,7 +281,7 @@ def _explain(title: str, sources: Sources, times: Times) -> PointExplanation:
         core_share=compute_core_share(apart_ranks),
         waited_share=max(waits, default=None),
         limited_gpus=find_limited_gpus(records),
-        gpu_clocks=None if alone is None or together is None else {"alone_mhz": alone, "together_mhz": together},
+        gpu_clocks=gpu_clocks,
         missing=tuple(missing),
         has_few_repeats=min(map(len, sources.means.values())) < LEAST_REPEATS,
         other_cores=median(record.machine.other_cores or 0.0 for record in compared),

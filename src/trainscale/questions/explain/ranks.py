@@ -177,13 +177,14 @@ def compute_core_delays(
 ) -> list[tuple[float, float]]:
     """Return the seconds per step that whole cores would save in each trial: on every rank, and on the worst beyond.
 
-    The share of a core is that of the trials ``apart``, which exchange nothing. Only --explain measures them.
+    The share of a core is that of the trials ``apart``, which exchange nothing.
     """
     nothing = [(0.0, 0.0)] * len(records)
     if not apart or not has_comparable_cores(apart[0].trial.config):
         return nothing
     ranks, apart_ranks = _group_by_rank(records), _group_by_rank(apart)
-    known = {number: share for number, of_rank in apart_ranks.items() if (share := compute_core_share(of_rank))}
+    shares = {number: compute_core_share(own) for number, own in apart_ranks.items()}
+    known = {number: share for number, share in shares.items() if share}
     if len(known) < len(apart_ranks):
         return nothing
     alone = compute_core_share([rank for record in one_device for rank in record.ranks])
@@ -220,7 +221,8 @@ def find_limited_gpus(records: Sequence[TrialRecord]) -> tuple[LimitedGpu, ...]:
     limited = []
     for number, ranks in _group_by_rank(records).items():
         states = [rank.gpu for rank in ranks if rank.gpu is not None]
-        mhz, highest = compute_mean_clock(ranks), max((state.sm_mhz_limit or 0 for state in states), default=0)
+        mhz = compute_mean_clock(ranks)
+        highest = max((state.sm_mhz_limit or 0 for state in states), default=0)
         if mhz is None or not highest or mhz > _HIGH_CLOCK * highest:
             continue
         share = fmean(state.limited_share for state in states)

@@ -30,7 +30,8 @@ def format_share(interval: Interval) -> str:
     """Format a share: 31 ± 3 %, 24.4 ± 0.3 %, and with its limits beyond 100 %: 89 (68–100) %."""
     half = interval.half_width
     if half is not None and interval.mean + half > 1 >= interval.mean:
-        return f"{interval.mean * 100:.0f}{THIN}({(interval.low or 0.0) * 100:.0f}–100){THIN}%".replace("-", "−")
+        percent, low = interval.mean * 100, (interval.low or 0.0) * 100
+        return f"{percent:.0f}{THIN}({low:.0f}–100){THIN}%".replace("-", "−")
     decimals = 1 if half is not None and half < _NARROW else 0
     mean = f"{interval.mean * 100:.{decimals}f}".replace("-", "−")
     return f"{mean}{THIN}%" if half is None else f"{mean}{THIN}±{THIN}{half * 100:.{decimals}f}{THIN}%"
@@ -122,10 +123,9 @@ def _render(template: str, point: PointExplanation, **further: str) -> str:
 
 
 def _describe_limit(gpu: LimitedGpu) -> str:
-    return (
-        f"{_format_mhz(gpu.mhz)} of {format_integer(round(gpu.highest_mhz))}"
-        f" ({', '.join(gpu.reasons) or 'an unknown reason'} in {format_percent(gpu.limited_share)} of the window)"
-    )
+    reasons = ", ".join(gpu.reasons) or "an unknown reason"
+    why = f"{reasons} in {format_percent(gpu.limited_share)} of the window"
+    return f"{_format_mhz(gpu.mhz)} of {format_integer(round(gpu.highest_mhz))} ({why})"
 
 
 # ---- documents

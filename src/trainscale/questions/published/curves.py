@@ -215,7 +215,8 @@ def select_curves(
         if text is not None:
             matching = {c.id for c in curves if any(simplify(text) in simplify(each) for each in names_of(c))}
             if not matching:
-                raise explain_unknown(name, text, sorted({names_of(c)[0] for c in curves} - {""}), f"--{name}")
+                valid = sorted({names_of(c)[0] for c in curves} - {""})
+                raise explain_unknown(name, text, valid, f"--{name}")
             chosen = [curve for curve in chosen if curve.id in matching]
     if years:
         chosen = [curve for curve in chosen if years[0] <= curve.source.year <= years[1]]

@@ -83,10 +83,10 @@ class OwnWork:
 
     @cached_property
     def macs(self) -> int | None:
+        if not self.network:
+            return None
         try:
-            return (
-                models.build(self.network, self.config.image_size, self.config.classes).macs if self.network else None
-            )
+            return models.build(self.network, self.config.image_size, self.config.classes).macs
         except models.ShapeError:
             return None
 
@@ -124,11 +124,13 @@ def list_traits(own: OwnWork, curve: PublishedCurve, devices: int | None = None)
     batch, scope = point.batch_per_device, "per device"
     if curve.scaling == "strong":
         batch, scope = point.global_batch, "over all devices"
+    network = "" if is_same_network(own, curve) else curve.network_stated
+    stated_batch = f"{batch:g}" if batch and config.scaling == curve.scaling else ""
     pairs = (
-        ("network", find_model_title(config.model), "" if is_same_network(own, curve) else curve.network_stated),
+        ("network", find_model_title(config.model), network),
         ("hardware", own.device, "" if own.device == curve.device else curve.hardware),
         ("scaling", config.scaling, curve.scaling or ""),
-        ("batch " + scope, str(config.batch), f"{batch:g}" if batch and config.scaling == curve.scaling else ""),
+        ("batch " + scope, str(config.batch), stated_batch),
         ("precision", config.precision, curve.precision),
         ("framework", config.framework, curve.framework),
         ("strategy", config.strategy, curve.strategy),
@@ -203,7 +205,8 @@ def compare_with_neighbours(work: OwnWork, point: Point, curves: Iterable[Publis
     """
     assert point.efficiency is not None
     made = [_make_neighbour(work, point, curve) for curve in curves if curve.baseline.devices == 1]
-    neighbours = sorted((each for each in made if each), key=lambda each: (bool(each.too_far), each.distance))
+    neighbours = list(filter(None, made))
+    neighbours.sort(key=lambda each: (bool(each.too_far), each.distance))
     compared = [neighbour for neighbour in neighbours if not neighbour.too_far]
     agree_in: tuple[str, ...] = ()
     for names in (("network", "hardware"), ("network",)):
@@ -274,7 +277,8 @@ def _make_neighbour(work: OwnWork, point: Point, curve: PublishedCurve) -> Neigh
 def describe_comparison(comparison: NeighbourComparison) -> str:
     template = load_template(__package__, "place.j2", (("explain", _TOO_FAR.__getitem__),))
     is_same = all(neighbour.agrees_in("network") for neighbour in comparison.compared)
-    return join_lines(template.render(comparison=comparison, few=_FEW, median=median, is_same_network=is_same))
+    text = template.render(comparison=comparison, few=_FEW, median=median, is_same_network=is_same)
+    return join_lines(text)
 
 
 def list_neighbours(comparison: NeighbourComparison) -> list[tuple[str, str]]:

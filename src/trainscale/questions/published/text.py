@@ -50,7 +50,8 @@ def make_list_grid(curves: Sequence[PublishedCurve], width: int) -> Grid:
         " or is not what its source says it is; trainscale published ID explains it."
     )
     widths = [max(map(cell_len, cells)) + 2 for cells in zip(header, *rows, strict=True)]
-    kept = next(count for count in range(len(header), 0, -1) if count <= _FEWEST or sum(widths[:count]) <= width)
+    fitting = [count for count in range(_FEWEST, len(header) + 1) if sum(widths[:count]) <= width]
+    kept = max(fitting, default=_FEWEST)
     return Grid("Published scaling results", header, tuple(rows), note, left=(0, 3, 4, 5, 6)).select(range(kept))
 
 
@@ -150,17 +151,17 @@ def overlay_curves(
     titles = {work.title for work in works}
     laid, sentences = [], []
     for curve in dict.fromkeys(curves):
+        name = f"{PREFIX}{curve.id}"
         if normalise != SPEEDUP and curve.unit != unit:
-            raise InputError(
-                f"--normalise {normalise}: {PREFIX}{curve.id} counts {curve.unit}, the run {unit}; valid: {SPEEDUP}"
-            )
+            problem = f"{name} counts {curve.unit}, the run {unit}"
+            raise InputError(f"--normalise {normalise}: {problem}; valid: {SPEEDUP}")
         series = make_curve_series(curve)
-        laid.append(replace(series, title=f"{PREFIX}{curve.id}") if series.title in titles else series)
+        laid.append(replace(series, title=name) if series.title in titles else series)
         titles.add(laid[-1].title)
         candidates = [(work.title, list_traits(work, curve)) for work in works]
         own, traits = min(candidates, key=lambda each: len(each[1])) if candidates else ("the run", ())
         differing = "; ".join(f"{trait.name}: {trait.published}, not {trait.own}" for trait in traits)
-        text = f"{PREFIX}{curve.id} differs from {own} in {differing or 'nothing that its source states'}."
+        text = f"{name} differs from {own} in {differing or 'nothing that its source states'}."
         text += " It has no intervals."
         if curve.baseline.devices > 1:
             baseline = wording.format_device_count(curve.baseline.devices)

@@ -143,10 +143,10 @@ def make_studies(
             work = {**asdict(series.config), "batch": None, "scaling": None}
             by_work[tuple(work.values())].append(series)
     if not by_work:
-        command = make_measuring_command(run.info)
-        raise InputError(f"{run.directory}: no result on several devices; this command measures it:\n  {command}")
+        advice = f"this command measures it:\n  {make_measuring_command(run.info)}"
+        raise InputError(f"{run.directory}: no result on several devices; {advice}")
     if devices is None:
-        devices = max(point.devices for group in by_work.values() for series in group for point in series.good)
+        devices = max(series.good[-1].devices for group in by_work.values() for series in group)
     studies = []
     for group in by_work.values():
         ladders = []

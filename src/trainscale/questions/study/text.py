@@ -38,10 +38,13 @@ _ENERGY_SOURCES = {
 def make_sections(study: Study, command: str) -> Iterator[Section]:
     run, grids, costs = study.info, {}, []
     for ladder in study.ladders:
+        batch = {"batch_per_device": "batch/device"}
+        if ladder.scaling == WEAK:
+            batch = {"global_batch": "global batch"}
         headings = {
             "devices": "devices",
             "hosts": "nodes",
-            **({"global_batch": "global batch"} if ladder.scaling == WEAK else {"batch_per_device": "batch/device"}),
+            **batch,
             "samples_per_second": f"{ladder.series.unit}/s",
             "plus_minus": "±",
             "speedup": "speed-up",
@@ -70,6 +73,7 @@ def make_sections(study: Study, command: str) -> Iterator[Section]:
     commands = {f"{scaling.capitalize()} scaling": command for scaling in study.missing}
     points = [point for ladder in study.ladders for point in ladder.series.points]
     repeats = sorted({point.repeats for point in points if point.ok})
+    often = " to ".join(map(str, sorted({repeats[0], repeats[-1]})))
     windows = [seconds for point in points if (seconds := find_window_seconds(point))]
     text = load_template(__package__, "sections.j2").render(
         study=study,
@@ -77,7 +81,7 @@ def make_sections(study: Study, command: str) -> Iterator[Section]:
         provenance=run.read_provenance(),
         spec=run.read_spec(),
         most="at most " if run.is_sequential else "",
-        often=" to ".join(map(str, sorted({repeats[0], repeats[-1]}))) + (" time" if repeats == [1] else " times"),
+        often=f"{often} time{'' if repeats == [1] else 's'}",
         windows=" to ".join(dict.fromkeys(map(numbers.format_duration, (min(windows), max(windows))))),
         run_tables=run_tables,
         with_error=format_with_error,
@@ -87,7 +91,8 @@ def make_sections(study: Study, command: str) -> Iterator[Section]:
         explain_method=explain_method,
     )
     for block in re.split("^# ", text, flags=re.MULTILINE)[1:]:
-        heading, *paragraphs = (re.sub("[ \\n]+", " ", part.strip(" \n")) for part in re.split(r"\n *\n", block))
+        parts = [part.strip(" \n") for part in re.split(r"\n *\n", block)]
+        heading, *paragraphs = (re.sub("[ \\n]+", " ", part) for part in parts)
         yield Section(heading, tuple(filter(None, paragraphs)), grids.get(heading), commands.get(heading, ""))
 
 
