@@ -140,10 +140,7 @@ class Caller:
 
 
 class CallbackServer:
-    """Admits callers that know the token, each host once, until all ``expected`` have called.
-
-    ``identify`` returns which host a caller is, or raises LookupError.
-    """
+    """Admits callers that know the token, each host once. ``identify`` may refuse one by a LookupError."""
 
     def __init__(
         self, token: str, identify: Callable[[Caller], str], expected: int | None = None, address: str = ""

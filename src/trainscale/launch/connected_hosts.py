@@ -283,12 +283,9 @@ def ask_all(
 
 
 def wait_for_futures(futures: Sequence[Future[Any]]) -> None:
-    """Wait until all are done, or raise the exception of one.
-
-    The main thread wakes up regularly, because the system may give a Ctrl-C to another thread.
-    """
+    """Wait until all are done, or raise the exception of one."""
     pending: Collection[Future[Any]] = futures
-    while pending:
+    while pending:  # wakes up regularly: the system may give a Ctrl-C to another thread
         done, pending = wait(pending, POLL_SECONDS, FIRST_EXCEPTION)
         for future in done:
             future.result()

@@ -268,7 +268,6 @@ class PipeConnection(KeeperConnection):
             self.late_remedy = f"{test} Set-up lines and login scripts count too"
 
     def become_ready(self, deadline: float) -> None:
-        """Start the command, unless the keeper was used before and still answers."""
         if self._process is not None:
             try:
                 self._ask_ports(0, min(deadline, time.monotonic() + _REUSE_SECONDS))

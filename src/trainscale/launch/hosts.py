@@ -78,7 +78,6 @@ def visit_hosts(
 
 
 def decode_facts(answer: TaskAnswer, connection: KeeperConnection) -> HostFacts | HostError:
-    """Join the pieces of a host's facts, and add what the connection knows."""
     text = "".join(piece.text for piece in answer.select_events(AnswerPiece))
     try:
         facts = convert(decode_object(text), HostFacts)

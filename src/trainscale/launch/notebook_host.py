@@ -1,7 +1,6 @@
 """Runs Jupyter until standard input closes. The controller sends this file as text to any Python from 3.9.
 
-Jupyter's token is in files of a folder that only its user can enter. When the controller is done or dead, or the
-connection is lost, Jupyter and its kernels end.
+Jupyter's token is in files of a folder that only its user can enter. Jupyter's kernels end with it.
 """
 
 from __future__ import annotations

@@ -122,8 +122,9 @@ def open_notebook(target: JupyterTarget, request: NotebookRequest, port: int) ->
                 text = errors.read().decode(errors="replace")
                 if host:
                     raise explain_ssh_error(text, host.name)
-                lines = [f"Jupyter could not be started{target.name}:", *text.strip().splitlines()[-_TAIL:]]
-                raise TrainscaleError("\n  ".join(lines))
+                last_lines = text.strip().splitlines()[-_TAIL:]
+                problem = f"Jupyter could not be started{target.name}:"
+                raise TrainscaleError("\n  ".join([problem, *last_lines]))
             time.sleep(_POLL_SECONDS)
         url = f"http://{_LOOPBACK}:{port}/{answer['page']}"
         redirect = folder / "open.html"

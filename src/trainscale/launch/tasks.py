@@ -9,14 +9,7 @@ from dataclasses import dataclass, field, replace
 from ..spec.config import Config, Trial
 from ..spec.devices import Host, Slot
 from ..worker.config import ALLOCATORS, TUNED
-from ..worker.events import (
-    AnswerPiece,
-    Deadline,
-    Event,
-    Exit,
-    LogLine,
-    RankError,
-)
+from ..worker.events import AnswerPiece, Deadline, Event, Exit, LogLine, RankError
 from ..worker.job import Device, Measure, Task
 from .connected_hosts import ConnectedHosts
 from .connection import AnyEvent, HostError, HostLost, describe_exit, find_last_line

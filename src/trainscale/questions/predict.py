@@ -1,9 +1,8 @@
 """What more devices than were measured would bring, with an interval, or why that would be a guess.
 
-The law: with every further doubling, the logarithm of the efficiency changes as it did between the last two points. Its
-interval comes from the errors of published curves, continued from their first points, in units of the steepest slope of
-the given points: so smooth curves have narrow intervals. In these units, errors of weak and strong scaling and of one
-and two doublings are alike, and together they are enough for quantiles.
+The law: with every further doubling, the logarithm of the efficiency changes as it did between the last two points.
+Its interval comes from the errors of published curves, continued from their first points, in units of the steepest
+slope of the given points. In these units, errors of weak and strong scaling and of one and two doublings are alike.
 bench/prediction.py compares the law on published curves with what one would compute by hand.
 """
 

@@ -19,10 +19,7 @@ _MOST_SERVERS = 65536  # each needs a port
 
 
 def choose_network(text: str, framework: Framework, work: WorkSettings, dataset: Dataset) -> tuple[Config, int | None]:
-    """Read an entry of --models. Return a config of the network, and the batch that the entry names.
-
-    The network is built once, so that a wrong size is found here.
-    """
+    """Return the network of an entry of --models, built once to check its size, and the batch that it names."""
     name, batch = split_model(text)
     info = models.resolve(name)
     classes = work.classes or (dataset.facts.classes if dataset.is_real else 0)

@@ -41,5 +41,4 @@ class Trial:
 
 
 def remove_exchange(config: Config) -> Config:
-    """Return the config of the same work on the same devices that exchanges nothing."""
     return replace(config, strategy="independent", servers=0, server_placement=BESIDE, servers_per_host=0)

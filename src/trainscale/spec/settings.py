@@ -1,7 +1,4 @@
-"""A setting, declared once: its type of value, its flags and its help. groups.py declares those of an experiment.
-
-The command line, the experiment file, help and messages are made from these declarations.
-"""
+"""A setting, declared once, from which the command line, the experiment file, help and messages are made."""
 
 import math
 import os

@@ -185,7 +185,6 @@ class CallbackSession:
         return host, ""
 
     def explain_end(self, host: str) -> HostError:
-        """Explain why this host has no keeper, perhaps because of another host."""
         cause, reason = self.find_cause(host)
         if not cause:
             return HostError("", reason)

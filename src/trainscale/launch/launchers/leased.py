@@ -54,7 +54,7 @@ class LeasedHostsLauncher(Launcher):
         """Return the command that holds the hosts until it ends."""
 
     def environment(self, endpoint: CallbackEndpoint) -> dict[str, str]:
-        """Return the command's environment. Unlike its arguments, no other user can read it."""
+
         return {**os.environ, CALLBACK_VARIABLE: endpoint.variable}
 
     @abstractmethod
@@ -159,8 +159,6 @@ class LeasedHostsLauncher(Launcher):
 
 
 class LeasedConnection(SocketConnection):
-    """A keeper that stays for the whole run. When its connection ends, its host is lost."""
-
     def __init__(self, host: str, connection: socket.socket, launcher: LeasedHostsLauncher) -> None:
         super().__init__(host, connection)
         self._launcher = launcher

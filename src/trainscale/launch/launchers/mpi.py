@@ -88,9 +88,7 @@ class MpiImplementation(ABC):
     def make_command(
         self, keepers: Sequence[Keeper], address: str, ssh_wrapper: str | None = None, network: str = ""
     ) -> list[str]:
-        """Return the command. Process n is on the n-th host. mpirun's own connections use ``address`` of this machine
-        and ``network``, an interface or a range. Without ``ssh_wrapper`` it finds its own way to the hosts.
-        """
+        """Process n is on the n-th host. mpirun itself uses ``address`` and ``network``, an interface or a range."""
         hosts = [host for host, _ in keepers]
         argv = [self.program, *self.list_options(hosts, address, ssh_wrapper, network)]
         for number, (command, group) in enumerate(groupby(keepers, lambda keeper: keeper[1])):

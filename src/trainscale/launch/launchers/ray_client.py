@@ -189,9 +189,7 @@ def end_with_parent() -> None:
 
 
 def start_actors(group: Any, bundles: list[Bundle], request: Request, ray_address: str) -> dict[Any, Any]:
-    """Start an actor on each node; return its future result, with the node's address and the actor. Hosts are numbered
-    by address.
-    """
+    """Start an actor on each node; return its future result, with the node's address and the actor."""
     actor_class = ray.remote(HostActor)
     actors = [
         actor_class.options(

@@ -262,7 +262,8 @@ def find_hang(state: TrialState, stall_seconds: float, now: float) -> Failure | 
     alive = [rank for rank in state.ranks if rank.exit_code is None]
     waiting = [rank for rank in state.workers if rank.result is None]
     if any(now - rank.last_event > stall_seconds for rank in alive):
-        suspects = [rank for rank in alive if now - rank.last_event > stall_seconds - _HEARTBEATS_APART]
+        silence = stall_seconds - _HEARTBEATS_APART
+        suspects = [rank for rank in alive if now - rank.last_event > silence]
         seconds = max(now - rank.last_event for rank in suspects)
         problem = f"{'were' if len(suspects) > 1 else 'was'} silent for {seconds:.0f} s"
     else:
@@ -287,7 +288,8 @@ def find_hang(state: TrialState, stall_seconds: float, now: float) -> Failure | 
         return Failure(HANG, message + hint)
     if host and len(suspects) > 1 and suspects == [rank for rank in alive if rank.host == host]:
         numbers = join_names([str(rank.rank) for rank in suspects])
-        message = f"{host} with its ranks {numbers} {problem.replace('were', 'was')} in {first.position}"
+        problem = problem.replace("were", "was")
+        message = f"{host} with its ranks {numbers} {problem} in {first.position}"
         return Failure(HANG, message + hint, host=host)
     where = f" at {first.calls[-1]}" if first.calls else ""
     message = f"{join_names([rank.name for rank in suspects])} {problem} in {first.position}{where}"
@@ -341,7 +343,8 @@ def find_failure(state: TrialState) -> Failure:
             message = tail[-1] if tail else "the command that had started the keepers ended"
             return Failure(LOST, message, tail=tail)
         reason = f": {tail[-1]}" if tail else " without a message"
-        return Failure(LOST, f"the keeper on {lost.culprit} ended{reason}", tail=tail, host=lost.culprit)
+        message = f"the keeper on {lost.culprit} ended{reason}"
+        return Failure(LOST, message, tail=tail, host=lost.culprit)
     if blamed is not None and (has_own_error or not (state.hang or state.deadlines)):
         code, limit, kind = blamed.exit_code or 0, state.machine.memory_limit_bytes, CRASH
         reason = describe_exit(code) if code else "ended without a result"

@@ -1,7 +1,4 @@
-"""One trial: starts its processes, reads their events, ends all of them, and returns the record.
-
-state.py follows the ranks by their events and finds why a trial failed.
-"""
+"""One trial: starts its processes, passes their events to state.py, ends all of them, and returns the record."""
 
 from __future__ import annotations
 
@@ -149,7 +146,6 @@ def build_jobs(trial: Trial, slots: Sequence[Slot], ports: HostPorts, settings: 
 
 
 def list_plugins(config: Config) -> tuple[PluginReference, ...]:
-    """Return the plug-ins that this config uses, which its processes must load."""
     model = models.resolve(config.model)
     plugins = (FRAMEWORKS[config.framework].plugin, model.plugin if model else None)
     return tuple(plugin for plugin in plugins if plugin)

@@ -329,7 +329,6 @@ def collect_candidates(runs: Sequence[Run]) -> list[tuple[str, list[Candidate]]]
         candidates = []
         parts = describe_differences([config for config, _, _ in setups])
         for setup in setups:
-            # Framework and strategy, then the other choices in which setups differ, and the versions.
             config, _, versions = setup
             name = [config.framework, config.strategy_label]
             name += [part for part in parts[config] if part not in name]

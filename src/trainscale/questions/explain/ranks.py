@@ -175,10 +175,7 @@ def compute_core_share(ranks: Sequence[RankSample]) -> float | None:
 def compute_core_delays(
     records: Sequence[TrialRecord], one_device: Sequence[TrialRecord], apart: Sequence[TrialRecord]
 ) -> list[tuple[float, float]]:
-    """Return the seconds per step that whole cores would save in each trial: on every rank, and on the worst beyond.
-
-    The share of a core is that of the trials ``apart``, which exchange nothing.
-    """
+    """Return the seconds per step that whole cores would save in each trial: on all ranks, on the worst beyond."""
     nothing = [(0.0, 0.0)] * len(records)
     if not apart or not has_comparable_cores(apart[0].trial.config):
         return nothing

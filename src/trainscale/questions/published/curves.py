@@ -1,7 +1,4 @@
-"""Scaling results that others have published: the table with its sources, read and selected from.
-
-Nothing here was measured by trainscale.
-"""
+"""Scaling results that others have published: the table with its sources, read and selected from."""
 
 import math
 import re
@@ -74,8 +71,8 @@ class PublishedPoint:
 class PublishedCurve:
     """One network on one system, at two or more device counts.
 
-    A name that ends in ``_stated`` is in the words of the source; others are trainscale's, such as ``torch``. What the
-    source does not state is None or empty. ``scaling`` follows from the batches. ``flags`` are keys of SENTENCES.
+    What ends in ``_stated`` is in the words of the source. What it does not state is None or empty.
+    ``scaling`` follows from the batches. ``flags`` are keys of SENTENCES.
     """
 
     id: str

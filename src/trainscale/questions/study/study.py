@@ -1,7 +1,4 @@
-"""A scaling study of a run: its ladders by work, the knee of each, and what a training costs at every size.
-
-A size that was not measured is predicted where that is no guess. Costs follow from the speed.
-"""
+"""A scaling study of a run: its ladders by work, the knee of each, and what a training costs at every size."""
 
 from __future__ import annotations
 
