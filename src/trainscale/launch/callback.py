@@ -36,10 +36,11 @@ class LauncherProcess:
     def __init__(self, command: list[str], environment: Mapping[str, str]) -> None:
         if shutil.which(command[0]) is None:
             raise TrainscaleError(f"cannot start {command[0]}: there is no such program on the PATH")
+        wrapper = [*_END_WITH_CONTROLLER, str(os.getpid())] if shutil.which("setpriv") else []
         try:
             # A session of its own: the controller handles Ctrl-C, and can end all that the command started.
             self._popen = subprocess.Popen(
-                [*_END_WITH_CONTROLLER, str(os.getpid()), *command] if shutil.which("setpriv") else command,
+                [*wrapper, *command],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,

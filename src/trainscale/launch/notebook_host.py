@@ -57,7 +57,8 @@ def serve_notebook() -> None:
             path.write_text(request.text, encoding="utf-8")
         # A Jupyter with pages for people, beside the named one or this Python.
         jupyter = request.jupyter
-        own = [str(Path(sys.executable).parent), *os.get_exec_path(), str(Path("~/.local/bin").expanduser())]
+        beside, user_folder = Path(sys.executable).parent, Path("~/.local/bin").expanduser()
+        own = [str(beside), *os.get_exec_path(), str(user_folder)]
         folders = [str(Path(jupyter).expanduser().parent)] if jupyter else own
         found = [(shutil.which(name, path=os.pathsep.join(folders)), page) for name, page in _PROGRAMS]
         program, page = next((pair for pair in found if pair[0]), (None, ""))

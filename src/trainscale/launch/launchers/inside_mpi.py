@@ -89,7 +89,8 @@ def serve_as_host(world: MpiWorld, rendezvous: RendezvousFile, seconds: float = 
             with suppress(OSError):
                 socket.create_connection((endpoint.address, endpoint.port), _CONNECT_SECONDS).close()
                 os.environ[CALLBACK_VARIABLE] = endpoint.variable
-                os.execv(sys.executable, [sys.executable, "-c", make_callback_program(str(world.rank))])
+                program = make_callback_program(str(world.rank))
+                os.execv(sys.executable, [sys.executable, "-c", program])
         if time.monotonic() > deadline:
             who = f"process {world.rank}, on {socket.gethostname()},"
             raise InputError(
@@ -159,7 +160,8 @@ class InsideMpiLauncher(LeasedHostsLauncher):
         for caller in sorted(callers, key=lambda caller: caller.index):
             # Processes on this machine may call from any address.
             is_here = caller.address in own_addresses or caller.address.startswith("127.")
-            machines.setdefault((caller.hostname, "" if is_here else caller.address), []).append(caller)
+            address = "" if is_here else caller.address
+            machines.setdefault((caller.hostname, address), []).append(caller)
         # The others reach this machine by the address that one of them called.
         called = [group[0].called for (_, address), group in machines.items() if address]
         own_address = called[0] if called else _LOOPBACK

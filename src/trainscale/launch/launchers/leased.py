@@ -116,7 +116,8 @@ class LeasedHostsLauncher(Launcher):
         server = CallbackServer(token, _identify, address=address)
         try:
             endpoint = CallbackEndpoint(address, server.port, token)
-            process = self._process = LauncherProcess(self.command(endpoint), self.environment(endpoint))
+            command, environment = self.command(endpoint), self.environment(endpoint)
+            process = self._process = LauncherProcess(command, environment)
             deadline = time.monotonic() + self.access.patience_seconds
             while True:
                 expected = self.count_hosts(process)

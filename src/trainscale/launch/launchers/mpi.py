@@ -225,7 +225,8 @@ class MpiLauncher(UsesSsh, CallbackLauncher):
             keeper = self.keeper_command(host.python or self.access.python or "python3")
             line = make_shell_command(keeper, self.access.join_setup(host))
             # A shell in the home folder, as by ssh, which reports the keeper's exit code.
-            keepers.append((name, ("/bin/sh", "-c", f'cd; ({line}) || echo "the keeper {_ENDED} $?" >&2')))
+            script = f'cd; ({line}) || echo "the keeper {_ENDED} $?" >&2'
+            keepers.append((name, ("/bin/sh", "-c", script)))
         address, network = endpoint.address, self.access.interface or ""
         if network:
             try:

@@ -82,13 +82,16 @@ class RayLauncher(LeasedHostsLauncher):
         return TrainscaleError(f"launcher ray: {self.python} {CLIENT.name}: {message}")
 
     def explain_missing(self, process: LauncherProcess) -> str:
-        messages = [report.waiting for report in _read_reports(process) if report.waiting]
-        return messages[-1] if messages else "can the nodes reach this machine? see --controller-address"
+        messages = ["can the nodes reach this machine? see --controller-address"]
+        messages += [report.waiting for report in _read_reports(process) if report.waiting]
+        return messages[-1]
 
     def explain_lost(self, host: str) -> str:
         address = self.access.find_host(host).address
-        messages = [report.lost for report in _read_reports(self._process) if report.lost_address == address]
-        return messages[-1] if messages else "its actor or its node has ended: ray list actors; ray list nodes"
+        messages = ["its actor or its node has ended: ray list actors; ray list nodes"]
+        reports = _read_reports(self._process)
+        messages += [report.lost for report in reports if report.lost_address == address]
+        return messages[-1]
 
     def release_hosts(self, process: LauncherProcess, complete: bool) -> None:
         """The actors and the placement group belong to the client's job, and end with it."""

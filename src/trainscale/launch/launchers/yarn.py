@@ -81,7 +81,8 @@ class YarnLauncher(LeasedHostsLauncher):
         program = make_callback_program(number, '(os.environ.get("NM_HOST") or socket.gethostname())')
         run = shlex.join(["exec", access.python or "python3", "-c", program])
         export = f"export {CALLBACK_VARIABLE}={shlex.quote(endpoint.variable)}"
-        encoded = base64.b64encode(f"{export}\n{' && '.join([*access.setup, run])}\n".encode()).decode()
+        script = f"{export}\n{' && '.join([*access.setup, run])}\n"
+        encoded = base64.b64encode(script.encode()).decode()
         # Set-up lines get a login shell, because ``module`` and ``conda`` are defined there.
         shell = "/bin/bash -l" if access.setup else "/bin/bash"
         defaults = {
@@ -168,7 +169,8 @@ class YarnLauncher(LeasedHostsLauncher):
         alive = self.nodes if now.running is None else max(0, now.running - 1)  # without its master
         is_incomplete = now.state == "RUNNING" and alive < self.nodes
         is_incomplete = is_incomplete and self.client.count_pending_containers() == 0
-        if is_incomplete and self._is_incomplete:  # at first, containers may not have been requested yet
+        # At first, containers may not have been requested yet.
+        if is_incomplete and self._is_incomplete:
             self._has_lost_containers = True
             lost = f"{self.nodes - alive} of {self.nodes} containers of {self.id}"
             raise self._make_error(f"{lost} ended before they called back")
@@ -321,8 +323,8 @@ def find_error(output: str) -> str:
 
 def summarise_diagnostics(text: str) -> str:
     """Return the lines that say what went wrong: the first, and the last ones."""
-    lines = [line.strip()[:_LONGEST_LINE] for line in text.splitlines() if not _BOILERPLATE.search(line)]
-    lines = list(dict.fromkeys(lines))
+    useful = [line.strip() for line in text.splitlines() if not _BOILERPLATE.search(line)]
+    lines = list(dict.fromkeys(line[:_LONGEST_LINE] for line in useful))
     if not lines:
         match = _EXIT_CODE.search(text)
         first = next((line.strip() for line in text.splitlines() if line.strip()), "")

@@ -331,8 +331,9 @@ def find_failure(state: TrialState) -> Failure:
     # Only what failed before a host ended its ranks because their time was over.
     in_time = []
     for rank in (state.ranks[number] for number in state.failed_ranks):
+        failed_at = rank.failed_at or 0.0
         margins = {host: _SAME_MOMENT_SECONDS if host != rank.host else 0.0 for host in state.deadlines}
-        if all((rank.failed_at or 0.0) < passed - margins[host] for host, passed in state.deadlines.items()):
+        if all(failed_at < passed - margins[host] for host, passed in state.deadlines.items()):
             in_time.append(rank)
     blamed = min(in_time, key=weigh, default=None)
     has_own_error = blamed is not None and not _is_consequence(blamed)

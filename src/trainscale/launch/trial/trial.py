@@ -64,8 +64,9 @@ class TrialSettings:
 
 def place_trial(trial: Trial, available: AvailableDevices) -> list[Slot]:
     """Return the slot of every process of the trial, in order of rank."""
-    has_scheduler = FRAMEWORKS[trial.config.framework].scheduler and trial.config.strategy in WITH_SERVERS
-    return place_processes(trial.config, trial.devices, available, int(has_scheduler))
+    config = trial.config
+    has_scheduler = FRAMEWORKS[config.framework].scheduler and config.strategy in WITH_SERVERS
+    return place_processes(config, trial.devices, available, int(has_scheduler))
 
 
 def describe_device(device: Device) -> str:
@@ -172,9 +173,9 @@ def supervise_trial(
     watch: Watcher = lambda _: None,
 ) -> TrialRecord:
     started, began = datetime.now(UTC).isoformat(timespec="seconds"), time.monotonic()
-    port_counts = count_ports(slots)
+    port_counts, ready_seconds = count_ports(slots), min(READY_SECONDS, settings.timeout_seconds)
     try:
-        with launcher.connect(list(port_counts), min(READY_SECONDS, settings.timeout_seconds)) as connected:
+        with launcher.connect(list(port_counts), ready_seconds) as connected:
             tasks = build_tasks(trial, slots, connected.find_ports(port_counts), settings)
             places = [(slot.host.name, describe_device(slot.device)) for slot in slots]
             state = TrialState.begin(trial, len(tasks), len(port_counts), time.monotonic(), places)
