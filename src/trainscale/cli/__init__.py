@@ -46,7 +46,6 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def find_command(name: str) -> Callable[[list[str]], int]:
-    """Import the module of a command, and return its function."""
     if name not in COMMANDS:
         raise explain_unknown("command", name, COMMANDS, see="see: trainscale --help")
     own_name = name.replace("-", "_")

@@ -1,9 +1,8 @@
-"""``trainscale check``: this machine or hosts as a run would see them; ``trainscale parity``."""
+"""``trainscale check``: hosts as a run would see them; ``trainscale parity``."""
 
 import shutil
 import sys
 from collections.abc import Sequence
-from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -52,7 +51,8 @@ def check(argv: list[str]) -> int:
     add_experiment(parser, (*_CHECK_SETTINGS, *list_plugin_setting_keys()))
     options = parser.read(argv)
     experiment = read_experiment(options)
-    frameworks = [name.lower() for name in experiment.work.frameworks] if options.frameworks else []
+    named = experiment.work.frameworks if options.frameworks else ()
+    frameworks = [name.lower() for name in named]
     for name in frameworks:
         if name not in FRAMEWORKS:
             raise explain_unknown("framework", name, FRAMEWORKS)
@@ -64,7 +64,7 @@ def check(argv: list[str]) -> int:
 
 def _check_machine(console: Console, experiment: Experiment, frameworks: Sequence[str]) -> int:
     given = dict(experiment.resources.python or ())
-    with console.status("asking every framework") if console.is_terminal else nullcontext():
+    with console.status("asking every framework"):
         machine = read_machine()  # before the frameworks make it busy
         interpreters = {name: find_interpreter(name, given) for name in frameworks}
         requests = []
@@ -120,7 +120,7 @@ def _check_hosts(console: Console, launcher: Launcher, experiment: Experiment, f
     pythons = choose_pythons(frameworks or FRAMEWORKS, given)
     launcher.access = replace(launcher.access, connect_seconds=5)  # a host that is up answers at once
     try:
-        with console.status("asking the hosts") if console.is_terminal else nullcontext():
+        with console.status("asking the hosts"):
             result = surveys.survey(launcher, pythons, [ProbeRequest(name) for name in frameworks])
     finally:
         launcher.close()

@@ -123,7 +123,8 @@ def create(options: Namespace) -> int:
         if stack is None or stack.status != stacks.READY:
             status, reason = (stack.status, stack.reason) if stack else ("gone", "")
             reason = stacks.find_first_failure(aws, stack_id) or reason or "no reason given"
-            raise TrainscaleError(f"{name} was not created ({status}): {reason}\n  remove what is left: {down}")
+            failure = f"{name} was not created ({status}): {reason}"
+            raise TrainscaleError(f"{failure}\n  remove what is left: {down}")
         print(f"{name}: ready in {format_rough_duration(time.monotonic() - began)}")
         for label, action in (("nodes file", "hosts"), ("log in", "ssh"), ("remove all", "down")):
             print(f"  {label + ':':<11} {_format_command(action, name, aws.region)}")
@@ -178,7 +179,7 @@ def write_hosts(options: Namespace) -> int:
     for path in (output, config):
         if path.is_dir():
             raise InputError(f"{path} is a directory; -o names a file")
-        if path.exists() and not path.read_text(encoding="utf-8", errors="replace").startswith(stacks.FIRST_WORDS):
+        if path.exists() and not path.read_bytes().startswith(stacks.FIRST_WORDS.encode()):
             raise InputError(f"{path} exists and was not written by this command; -o names another file")
     aws = connect(options.region)
     stack = stacks.find_cluster(aws, options.name)
@@ -216,20 +217,22 @@ def log_in(options: Namespace) -> int:
     try:
         os.execvp(command[0], command)
     except FileNotFoundError:
-        raise InputError(f"there is no ssh here; the command would be:\n  {shlex.join(command)}") from None
+        line = shlex.join(command)
+        raise InputError(f"there is no ssh here; the command would be:\n  {line}") from None
 
 
 def remove(options: Namespace) -> int:
     name = options.name
     if not options.yes and not sys.stdin.isatty():
-        raise InputError(f"this removes the cluster {name!r} and its shared file system; --yes does it without asking")
+        effect = f"this removes the cluster {name!r} and its shared file system"
+        raise InputError(f"{effect}; --yes does it without asking")
     aws = connect(options.region)
     stack = stacks.find_stack(aws, name)
     if stack is None:
         print(f"there is no cluster {name!r} in {options.region}, and nothing is left of one")
         return 0
-    question = f"Remove the cluster {name} in {options.region}, with all files on its shared file system?"
-    if not options.yes and not _confirm(question):
+    files = "with all files on its shared file system"
+    if not options.yes and not _confirm(f"Remove the cluster {name} in {options.region}, {files}?"):
         print("nothing was removed")
         return 1
     began = time.monotonic()

@@ -1,7 +1,7 @@
 """``trainscale completion bash|zsh|fish``, and what a shell offers then.
 
-At every TAB the shell calls trainscale, and argcomplete asks the parser of the command. Words that it does not know,
-such as networks and directories of runs, are added here.
+At every TAB the shell calls trainscale, and argcomplete asks the parser of the command. Words
+that it does not know, such as names of networks, are added here.
 """
 
 import argparse
@@ -88,7 +88,9 @@ def find_completer(command: str, action: argparse.Action) -> Completer:
         words = tuple(names() if callable(names) else names)
     elif words is None:
         words = setting.value_type.choices if setting else ()
-    is_list = setting.value_type.separator if setting else action.dest == "despite" or command == "report"
+    is_list = action.dest == "despite" or command == "report"
+    if setting:
+        is_list = bool(setting.value_type.separator)
     if words and is_list:  # the last item of a list with commas
         return lambda prefix, **_: [prefix[: prefix.rfind(",") + 1] + word for word in words]
     if words:

@@ -46,9 +46,8 @@ def download(options: Namespace) -> int:
         raise InputError(f"data get: which data set?\n  valid: {', '.join(PUBLISHED)}")
     name = options.name.lower()
     if name == FOLDER:
-        raise InputError(
-            "data get: photographs are your own: put them into train/ and val/, each with a folder for each class"
-        )
+        layout = "put them into train/ and val/, each with a folder for each class"
+        raise InputError(f"data get: photographs are your own: {layout}")
     if name not in PUBLISHED:
         raise explain_unknown("data set", options.name, PUBLISHED)
     if options.base is not None and not _ADDRESS.fullmatch(options.base):
@@ -63,7 +62,8 @@ def download(options: Namespace) -> int:
         progress.TransferSpeedColumn(),
         progress.TimeRemainingColumn(),
     )
-    bars = progress.Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
+    disable = not console.is_terminal
+    bars = progress.Progress(*columns, console=console, transient=True, disable=disable)
     tasks: dict[str, progress.TaskID] = {}
 
     def watch(name: str, done: int, size: int) -> None:
@@ -100,9 +100,8 @@ def check(options: Namespace) -> int:
     except ValueError as error:
         raise InputError(f"data check: {error}") from None
     if not datasets or any(dataset.name == SYNTHETIC for dataset in datasets):
-        raise InputError(
-            "data check: which data set?\n  valid: mnist, cifar10, mnist:DIR, cifar10:DIR, imagefolder:DIR"
-        )
+        valid = "mnist, cifar10, mnist:DIR, cifar10:DIR, imagefolder:DIR"
+        raise InputError(f"data check: which data set?\n  valid: {valid}")
     with interrupt_on_signals():
         results = [_print_status(dataset) for dataset in datasets]
     return 0 if all(results) else 1
@@ -111,9 +110,13 @@ def check(options: Namespace) -> int:
 def _print_status(dataset: Dataset) -> bool:
     """Return whether the data set is there and right."""
     console, name = Console(highlight=False, soft_wrap=True), _format_dataset(dataset)
+
+    def show(count: int, total: int) -> None:
+        spinner.update(f"{name}: {count:,} of {total:,} photographs")
+
     try:
         with console.status("") as spinner:
-            status = inspect_dataset(dataset, lambda n, of: spinner.update(f"{name}: {n:,} of {of:,} photographs"))
+            status = inspect_dataset(dataset, show)
     except DataError as error:
         console.print(f"{name}: {error}", markup=False)
         return False

@@ -21,7 +21,7 @@ _EPILOG = f"""examples:
   trainscale env ACTION --help          every option of an action
 
 environments:
-{chr(10).join(f"  {definition.name:<17} {', '.join(definition.frameworks)}" for definition in DEFINITIONS.values())}"""
+{chr(10).join(f"  {name:<17} {', '.join(each.frameworks)}" for name, each in DEFINITIONS.items())}"""
 _REMEDIES = {
     environments.INCOMPLETE: "incomplete, run env create {name} again",
     environments.OUTDATED: "outdated, run env create {name} to update it",
@@ -82,7 +82,8 @@ def create(options: Namespace) -> int:
 
 def list_all(_: Namespace) -> int:
     console = Console(highlight=False)
-    table = make_table(text("environment"), text("state"), number("size"), folded("frameworks and packages"))
+    contents = folded("frameworks and packages")
+    table = make_table(text("environment"), text("state"), number("size"), contents)
     existing = environments.list_environments()
     for environment in existing:
         size = "" if environment.folder.is_symlink() else format_decimal_size(environment.bytes)
@@ -92,11 +93,13 @@ def list_all(_: Namespace) -> int:
         cell = Text("\n").join(line for line in lines if line.plain)
         table.add_row(environment.name, environment.state, size, cell)
     names = {environment.name for environment in existing}
-    for definition in DEFINITIONS.values():
-        if definition.name not in names:
-            table.add_row(definition.name, environments.ABSENT, "", Text(", ".join(definition.frameworks)))
+    for name, definition in DEFINITIONS.items():
+        if name not in names:
+            frameworks = ", ".join(definition.frameworks)
+            table.add_row(name, environments.ABSENT, "", Text(frameworks))
     console.print(table)
-    console.print(f"each is a folder in {environments.find_environments_folder()}", soft_wrap=True, markup=False)
+    folder = environments.find_environments_folder()
+    console.print(f"each is a folder in {folder}", soft_wrap=True, markup=False)
     return 0
 
 
@@ -113,13 +116,16 @@ def remove(options: Namespace) -> int:
     names = list(dict.fromkeys(options.names))
     existing = {environment.name: environment for environment in environments.list_environments()}
     if not existing:
-        raise InputError(f"env remove: there are no environments in {environments.find_environments_folder()}")
+        folder = environments.find_environments_folder()
+        raise InputError(f"env remove: there are no environments in {folder}")
     _check_names(names, list(existing), "remove")
     for name in names:
-        folder = existing[name].folder
+        folder, outcome = existing[name].folder, "a link; its target stays"
         is_link = folder.is_symlink()
         size = environments.remove(existing[name])
-        print(f"removed {name}: {'a link; its target stays' if is_link else format_decimal_size(size)}, {folder}")
+        if not is_link:
+            outcome = format_decimal_size(size)
+        print(f"removed {name}: {outcome}, {folder}")
     return 0
 
 

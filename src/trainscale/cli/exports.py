@@ -1,4 +1,4 @@
-"""``trainscale export``: runs for other programs. ``trainscale notebook``: the analysis of a run in Jupyter."""
+"""``trainscale export`` and ``trainscale notebook``: runs for other programs and for Jupyter."""
 
 import json
 import os
@@ -37,12 +37,8 @@ def export(argv: list[str]) -> int:
     plugins = f"; of plug-ins: {', '.join(further)}" if further else ""
     add("--to", "FORMAT", f"{', '.join(EXPORTERS)}{plugins}")
     add("-o --output", "FILE", "the file (default: standard output); for mlflow the tracking URI, for wandb the folder")
-    add(
-        "--project",
-        "NAME",
-        f"MLflow's experiment or W&B's project (default: {DEFAULT_PROJECT})",
-        default=DEFAULT_PROJECT,
-    )
+    project = f"MLflow's experiment or W&B's project (default: {DEFAULT_PROJECT})"
+    add("--project", "NAME", project, default=DEFAULT_PROJECT)
     options = parser.read(argv)
     if options.to is None:
         raise InputError(f"--to: no format is named; valid: {', '.join(list_exporters())}")
@@ -90,7 +86,8 @@ def notebook(argv: list[str]) -> int:
     target = JupyterTarget(host, experiment.ssh, slurm)
     if host:  # read the run over ssh; the notebook is written beside it
         if options.output:
-            raise InputError("--output: valid without --on HOST: there it is in the directory of the run")
+            reason = "there it is in the directory of the run"
+            raise InputError(f"--output: valid without --on HOST: {reason}")
         directory = str(options.directory)
         with copy_journal(host, directory, experiment.ssh) as (copy, _):
             run = Run(copy, _on_damage=warn_of_damage)
@@ -99,7 +96,8 @@ def notebook(argv: list[str]) -> int:
             text = _make_notebook(run, ".")
         request = NotebookRequest(f"{directory}/{_FILE}", text, options.jupyter)
     else:  # a notebook that somebody changed is opened as it is
-        request = NotebookRequest(str(_write(options, keeps_changed=True).resolve()), jupyter=options.jupyter)
+        path = _write(options, keeps_changed=True).resolve()
+        request = NotebookRequest(str(path), jupyter=options.jupyter)
     try:  # until Ctrl-C, or until somebody shuts Jupyter down in the browser
         with interrupt_on_signals():
             if target.slurm:
@@ -140,9 +138,9 @@ def _make_notebook(run: Run, directory: str) -> str:
     from ..report.documents import load_template
     from ..report.wording import make_title
 
+    is_explained = True
     try:
         check_can_explain(run)
-        is_explained = True
     except InputError:
         is_explained = False
     charts = ["speedup", "throughput", "efficiency"]
@@ -154,9 +152,11 @@ def _make_notebook(run: Run, directory: str) -> str:
     cells: list[JsonObject] = []
     for number, cell in enumerate(text.removeprefix("%%").split("\n%%")):
         kind, _, source = cell.partition("\n")
-        outputs: JsonObject = {"execution_count": None, "outputs": []} if kind == "code" else {}
         lines = source.splitlines(keepends=True)
-        cells.append({"cell_type": kind, "id": f"cell-{number}", "metadata": {}, "source": lines, **outputs})
+        content: JsonObject = {"id": f"cell-{number}", "metadata": {}, "source": lines}
+        if kind == "code":
+            content |= {"execution_count": None, "outputs": []}
+        cells.append({"cell_type": kind, **content})
     kernel = {"display_name": "Python 3", "language": "python", "name": "python3"}
     metadata = {"kernelspec": kernel}
     document = {"cells": cells, "metadata": metadata, "nbformat": 4, "nbformat_minor": 5}

@@ -34,11 +34,9 @@ def main(argv: list[str]) -> int:
         del options.command[0]
     if not options.command or not options.command[0]:
         raise InputError(f"no command to launch\n  such as: {parser.prog} -n 2 python my_training.py")
-    names = [
-        name
-        for text in options.env
-        for name in ([text] if "=" in text else filter(None, map(str.strip, text.split(","))))
-    ]
+    names: list[str] = []
+    for text in options.env:
+        names += [text] if "=" in text else filter(None, map(str.strip, text.split(",")))
     variables = {
         launching.ALL_ROLES: dict(_split_variable("--env", name, os.environ) for name in names),
         WORKER: dict(_split_variable("--env-worker", text) for text in options.env_worker),
@@ -60,8 +58,8 @@ def main(argv: list[str]) -> int:
     )
     experiment = read_experiment(options)
     if experiment.resources.launcher == SLURM and not is_inside_slurm(os.environ):
-        example = "salloc --nodes 2 trainscale launch -n 2 …"
-        raise InputError(f"launcher slurm: a program is launched inside an allocation, such as by: {example}")
+        example = "such as by: salloc --nodes 2 trainscale launch -n 2 …"
+        raise InputError(f"launcher slurm: a program is launched inside an allocation, {example}")
     host_launcher = make_launcher(experiment)
 
     def print_line(program: launching.Program, text: str, error: bool) -> None:
@@ -127,5 +125,6 @@ def _split_variable(flag: str, text: str, environment: Mapping[str, str] | None 
     if environment is None or not name:
         raise InputError(f"{flag}: {text!r}; valid: NAME=VALUE")
     if name not in environment:
-        raise InputError(f"{flag}: {name} is not set here; valid: a variable that is set, or NAME=VALUE")
+        valid = "a variable that is set, or NAME=VALUE"
+        raise InputError(f"{flag}: {name} is not set here; valid: {valid}")
     return name, environment[name]

@@ -77,8 +77,8 @@ def frameworks(argv: list[str]) -> int:
             grid.add_row(f"  {', '.join(strategies)}", engine)
         own_compiler = " · --compile" if framework.compiles else ""
         grid.add_row("  precisions", ", ".join(framework.precisions) + own_compiler)
-        layouts = "; ".join(f"{device}: {', '.join(names)}" for device, names in framework.layouts.items())
-        grid.add_row("  layouts", f"{layouts} (the best first)")
+        layouts = [f"{device}: {', '.join(names)}" for device, names in framework.layouts.items()]
+        grid.add_row("  layouts", f"{'; '.join(layouts)} (the best first)")
         own_networks = [*(f"{name}:NAME" for name in framework.libraries), "my_package.module:function"]
         grid.add_row("  networks", f"those of trainscale, {', '.join(own_networks)}")
         if framework.plugin:

@@ -1,4 +1,4 @@
-"""``trainscale parse-log FILE…``: make tables of the logs of trainscale, MXNet and tf_cnn_benchmarks."""
+"""``trainscale parse-log FILE…``: make tables of logs, also of other programs."""
 
 import io
 import itertools
@@ -60,7 +60,9 @@ def main(argv: list[str]) -> int:
     for name, section in ((name, section) for name, of_file in sections.items() for section in of_file):
         epochs = [row for row in section.epochs if row.epoch % options.every == 0 or row is section.epochs[-1]]
         if epochs and options.metrics is not None:
-            valid = dict.fromkeys(metric for row in section.epochs for metric in (*row.train, *row.valid))
+            valid: dict[str, float] = {}
+            for row in section.epochs:
+                valid |= {**row.train, **row.valid}
             metrics = _split_names(options.metrics, list(valid), f"metric in {name}")
             for index, row in enumerate(epochs):
                 train = {metric: row.train[metric] for metric in metrics if metric in row.train}
@@ -68,7 +70,9 @@ def main(argv: list[str]) -> int:
                 epochs[index] = replace(row, train=train, valid=validation)
         last = max((row.step for row in section.steps if row.step is not None), default=None)
         steps = [row for row in section.steps if row.step in (None, last) or row.step % options.every == 0]
-        table = render_epoch_table(epochs, table_format, columns) if epochs else render_step_table(steps, table_format)
+        table = render_step_table(steps, table_format)
+        if epochs:
+            table = render_epoch_table(epochs, table_format, columns)
         tables.append((name, section.title, table))
     several = len(tables) > 1
     for number, (name, title, table) in enumerate(tables):
@@ -86,12 +90,13 @@ def _describe_file(file: str) -> str:
 
 
 def _read_lines(file: str) -> Iterator[str]:
-    """Wrong encodings are tolerated: logs are often cut, and written by several programs."""
+    """Wrong encodings are tolerated: logs are often cut."""
     path = Path(file)
     if file != STDIN and path.is_dir():
         path = path / TRIALS
         if not path.exists():
-            raise InputError(f"{file}: this is a directory, and no run was recorded in it (there is no {TRIALS})")
+            reason = f"this is a directory, and no run was recorded in it (there is no {TRIALS})"
+            raise InputError(f"{file}: {reason}")
     try:
         stream: IO[bytes] = sys.stdin.buffer if file == STDIN else open_regular(path, pipes=True)
         text = io.TextIOWrapper(stream, encoding="utf-8", errors="replace")
@@ -103,7 +108,8 @@ def _read_lines(file: str) -> Iterator[str]:
             if file != STDIN:
                 stream.close()
     except OSError as error:
-        raise InputError(f"{shorten_path(_describe_file(file))}: cannot be read: {error.strerror}") from None
+        name = shorten_path(_describe_file(file))
+        raise InputError(f"{name}: cannot be read: {error.strerror}") from None
 
 
 def _split_names(text: str, valid: Sequence[str], what: str) -> list[str]:
@@ -140,7 +146,8 @@ def render_step_table(rows: Sequence[StepRow], form: str = MARKDOWN) -> str:
     cells: Cells = {"step": ["total" if row.step is None else str(row.step) for row in rows]}
     if any(row.workers > 1 for row in rows):
         cells["workers"] = [str(row.workers) for row in rows]
-    cells["images/sec"] = [_format_decimals(row.images_per_second, 2 if row.step is None else 1) for row in rows]
+    speeds = [(row.images_per_second, 2 if row.step is None else 1) for row in rows]
+    cells["images/sec"] = [_format_decimals(speed, decimals) for speed, decimals in speeds]
     cells["+/-"] = [_format_decimals(row.uncertainty, 1) for row in rows]
     cells["jitter"] = [_format_decimals(row.jitter, 1) for row in rows]
     for name in dict.fromkeys(name for row in rows for name in row.extras):

@@ -111,8 +111,10 @@ class Parser(argparse.ArgumentParser):
         """Refuse what the parser, or that of an action, does not know."""
         options, extra = super().parse_known_args(*arguments, **further)
         if extra and extra[0].startswith("-"):
-            flags = [flag for action in self._actions for flag in action.option_strings if flag.startswith("--")]
-            raise explain_unknown("flag", extra[0].partition("=")[0], flags, see=f"see: {self.prog} --help")
+            name, see = extra[0].partition("=")[0], f"see: {self.prog} --help"
+            flags = [flag for action in self._actions for flag in action.option_strings]
+            long_flags = [flag for flag in flags if flag.startswith("--")]
+            raise explain_unknown("flag", name, long_flags, see=see)
         if extra:
             self.error(f"unexpected argument {shorten(extra[0])!r}")
         return options, []

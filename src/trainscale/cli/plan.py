@@ -1,4 +1,4 @@
-"""``trainscale plan``: show what a run would do, in what order, and about how long it would take."""
+"""``trainscale plan``: show what a run would do, in what order, and about how long."""
 
 from __future__ import annotations
 
@@ -60,10 +60,10 @@ def _main(argv: list[str], mpi: InsideMpiLauncher | None) -> int:
         limit = "at most " if training.until_accuracy is not None else ""
         steps = limit + format_count(training.epochs, "epoch")
     most_short, most_full = count_most_trials(plan) if measurement.search else (0, 0)
-    weak, strong = (
-        dict.fromkeys(f"{config.model} {config.batch}" for config in plan.configs if config.scaling == scaling)
-        for scaling in (WEAK, STRONG)
-    )
+    batches: dict[str, dict[str, None]] = {WEAK: {}, STRONG: {}}
+    for config in plan.configs:
+        batches[config.scaling][f"{config.model} {config.batch}"] = None
+    has_witness = plan.experiment.safety.witness and not searches
     filters = (("duration", format_rough_duration), ("plural", format_count))
     order = load_template(__package__, "order.j2", filters).render(
         plan=plan,
@@ -76,13 +76,14 @@ def _main(argv: list[str], mpi: InsideMpiLauncher | None) -> int:
         rounds=count_most_rounds(measurement.repeats),
         most_short=most_short,
         most_full=most_full,
-        weak=weak,
-        strong=strong,
+        weak=batches[WEAK],
+        strong=batches[STRONG],
         further=plan.further_points,
-        witness_seconds=estimate_seconds(plan) if plan.experiment.safety.witness and not searches else 0.0,
+        witness_seconds=estimate_seconds(plan) if has_witness else 0.0,
     )
     console.print("\n".join(split_paragraphs(order)).replace("\n- ", "\n  "), soft_wrap=True)
-    console.print(f"results would go to {choose_directory(options.output, False, plan, spec)}/", soft_wrap=True)
+    directory = choose_directory(options.output, False, plan, spec)
+    console.print(f"results would go to {directory}/", soft_wrap=True)
     return 0
 
 
@@ -104,15 +105,16 @@ def _make_points_table(plan: Plan) -> Table:
             seconds = f"~{format_rough_duration(plan.estimate_seconds(config, n))}"
         if plan.experiment.measurement.budget is not None:
             seconds = "by budget"
-        framework = [config.framework] if has_frameworks else []
-        hosts, place = [], []
+        cells = [config.framework] if has_frameworks else []
+        cells += [config.model, labels[config], str(n)]
         if has_hosts:
-            hosts = [str(count_hosts(config, n, plan.available))]
-        else:
+            cells.append(str(count_hosts(config, n, plan.available)))
+        cells += [*batches, seconds]
+        if not has_hosts:
             workers, servers = _place_processes(plan, config, n)
             beside = f", {_describe_role('server', servers)}" if servers else ""
-            place = [" ".join(_name_devices(workers)) + beside]
-        table.add_row(*framework, config.model, labels[config], str(n), *hosts, *batches, seconds, *place)
+            cells.append(" ".join(_name_devices(workers)) + beside)
+        table.add_row(*cells)
     return table
 
 
@@ -121,7 +123,8 @@ def _make_placement_table(plan: Plan) -> Table:
     title = f"placement of processes, by {_name_device_kind(plan)}"
     table = make_table(text(), number(""), Column(), title=title, show_header=False)
     previous = ""
-    for (strategy, n), config in {(config.strategy_label, n): config for config, n in plan.points}.items():
+    by_strategy = {(config.strategy_label, n): config for config, n in plan.points}
+    for (strategy, n), config in by_strategy.items():
         workers, servers = _place_processes(plan, config, n)
         hosts_by_load: dict[str, list[str]] = {}
         for host in dict.fromkeys(slot.host.name for slot in (*workers, *servers)):
@@ -132,7 +135,8 @@ def _make_placement_table(plan: Plan) -> Table:
             hosts_by_load.setdefault(", ".join(roles), []).append(host)
         lines = []
         for load, hosts in hosts_by_load.items():
-            names = ", ".join(hosts) if len(hosts) < 4 else f"{hosts[0]} … {hosts[-1]}, {len(hosts)} hosts"
+            few, many = ", ".join(hosts), f"{hosts[0]} … {hosts[-1]}, {len(hosts)} hosts"
+            names = few if len(hosts) < 4 else many
             lines.append(f"{names}: {load}")
         table.add_row(strategy if strategy != previous else "", str(n), "\n".join(lines))
         previous = strategy

@@ -1,12 +1,12 @@
-"""The commands that ask finished runs: ``explain``, ``best``, ``predict``, ``study``, ``compare`` and ``published``.
+"""The commands that ask finished runs: ``explain``, ``best``, ``predict``, …, ``published``.
 
-Each prints an answer that the folder or file of its name in questions/ computes and words.
+Each prints an answer of the folder or file of its name in questions/.
 """
 
 import argparse
 from collections.abc import Callable
 from pathlib import Path
-from textwrap import fill
+from textwrap import fill, indent
 
 from .. import runs
 from ..errors import InputError
@@ -25,8 +25,8 @@ def explain(argv: list[str]) -> int:
     add_run(parser)
     add_formats(parser)
     options = parser.read(argv)
-    explanation = runs.explain(Run.open(options.directory, warn_of_damage))
-    _show(options, lambda: print(explanation.text, end=""), explanation.to_markdown, explanation.to_json)
+    answer = runs.explain(Run.open(options.directory, warn_of_damage))
+    _show(options, lambda: print(answer.text, end=""), answer.to_markdown, answer.to_json)
     return 0
 
 
@@ -51,21 +51,20 @@ def best(argv: list[str]) -> int:
     add("directories", "DIR", "directories of runs", nargs="+", type=Path)
     add("--by", "CRITERION", f"{', '.join(CRITERIA)} (default: {SPEED})", choices=CRITERIA, default=SPEED)
     add("--price", "PRICE", "show costs at a price such as 32.77/host-hour or 2.5/device-hour")
-    add(
-        "--until-accuracy",
-        "SHARE",
-        f"validation accuracy for --by {TIME}, such as 0.9 (default: the accuracy of the run)",
-        type=typed(SETTINGS["until_accuracy"].value_type),
-    )
+    target = f"validation accuracy for --by {TIME}, such as 0.9 (default: the accuracy of the run)"
+    add("--until-accuracy", "SHARE", target, type=typed(SETTINGS["until_accuracy"].value_type))
     add_formats(parser)
     options = parser.read(argv)
     if options.by == COST and options.price is None:
-        raise InputError("--by cost: no price is given; valid with --price 32.77/host-hour or --price 2.5/device-hour")
+        valid = "--price 32.77/host-hour or --price 2.5/device-hour"
+        raise InputError(f"--by cost: no price is given; valid with {valid}")
     opened = [Run.open(path, warn_of_damage) for path in options.directories]
-    answer = runs.best(*opened, by=options.by, price=options.price, until_accuracy=options.until_accuracy)
+    target = options.until_accuracy
+    answer = runs.best(*opened, by=options.by, price=options.price, until_accuracy=target)
     if options.by != SPEED and not any(choice.leader for choice in answer.choices):
-        reasons = dict.fromkeys(out.reason for choice in answer.choices for out in choice.left_out)
-        raise InputError(f"--by {options.by}: no trial of these runs has a value: {'; '.join(reasons)}")
+        left_out = [out for choice in answer.choices for out in choice.left_out]
+        reasons = "; ".join(dict.fromkeys(out.reason for out in left_out))
+        raise InputError(f"--by {options.by}: no trial of these runs has a value: {reasons}")
     from ..questions.best.text import print_text, render_json
 
     _show(options, lambda: print_text(answer), lambda: answer.text, lambda: render_json(answer))
@@ -77,12 +76,8 @@ def predict(argv: list[str]) -> int:
 
     parser = Parser("predict")
     add_run(parser)
-    parser.add(
-        "--devices",
-        "N,…",
-        f"device counts (default: 2 and {question.MOST_TIMES} times the largest measured one)",
-        type=_COUNTS,
-    )
+    default = f"2 and {question.MOST_TIMES} times the largest measured one"
+    parser.add("--devices", "N,…", f"device counts (default: {default})", type=_COUNTS)
     add_formats(parser)
     options = parser.read(argv)
     predicted = question.predict(Run.open(options.directory, warn_of_damage), options.devices)
@@ -103,13 +98,8 @@ def study(argv: list[str]) -> int:
     add = parser.add
     add("--for", "PURPOSE", "proposal (default)", choices=["proposal"], default="proposal")
     add("--devices", "N", "the number of devices that is requested (default: the most that were measured)", type=_COUNT)
-    add(
-        "--efficiency",
-        "SHARE",
-        f"name the largest size with at least this efficiency (default: {GOOD_EFFICIENCY:.0%}%)",
-        type=typed(share(1)),
-        default=GOOD_EFFICIENCY,
-    )
+    least = f"name the largest size with at least this efficiency (default: {GOOD_EFFICIENCY:.0%}%)"
+    add("--efficiency", "SHARE", least, type=typed(share(1)), default=GOOD_EFFICIENCY)
     add("--epochs", "N", "compute the cost of a training of N epochs", type=_COUNT)
     add("--data-size", "N", "samples of an epoch (default: those of the data set of the run)", type=_COUNT)
     add("-o --output", "FILE", "the file (default: standard output)")
@@ -128,7 +118,8 @@ def study(argv: list[str]) -> int:
             reason = "this run has synthetic data, which has no size"
             raise InputError(f"--epochs: {reason}; valid together with --data-size")
         training = Training(options.epochs, samples)
-    text = render_studies(make_studies(run, options.devices, options.efficiency, training), options.format)
+    studies = make_studies(run, options.devices, options.efficiency, training)
+    text = render_studies(studies, options.format)
     if options.output is None:
         print(text, end="")
         return 0
@@ -157,12 +148,8 @@ def compare(argv: list[str]) -> int:
     add_gate("--at-least", metavar="SHARE", help=at_least)
     add("--strict", "", "exit code 3 where --threshold cannot tell (default: 0)")
     add("--reference", None, argparse.SUPPRESS, action="append")  # of version 0.1
-    add(
-        "--by",
-        "QUANTITY",
-        f"what to compare with a published curve: {EFFICIENCY} (the default) or {SPEED}",
-        choices=(EFFICIENCY, SPEED),
-    )
+    quantities = f"what to compare with a published curve: {EFFICIENCY} (the default) or {SPEED}"
+    add("--by", "QUANTITY", quantities, choices=(EFFICIENCY, SPEED))
     add("--despite", "NAME,…", f"compare although these differ: {', '.join(NAMES)}")
     add_formats(parser)
     options = parser.read(argv)
@@ -223,9 +210,11 @@ def published(argv: list[str]) -> int:
     add("--output", "FILE", "with ID: draw the curve into this file, .svg or .png", type=Path)
     add("--json", "", "print JSON")
     options = parser.read(argv)
-    filters = [f"--{name.replace('_', '-')}" for name in _FILTERS if getattr(options, name) is not None]
+    given = [name for name in _FILTERS if getattr(options, name) is not None]
+    filters = [f"--{name.replace('_', '-')}" for name in given]
     if options.id and (options.like or filters):
-        raise InputError(f"ID shows one curve; {(['--like'] if options.like else filters)[0]} is valid without it")
+        flag = "--like" if options.like else filters[0]
+        raise InputError(f"ID shows one curve; {flag} is valid without it")
     if options.like and filters:
         raise InputError(f"--like looks at all curves; {filters[0]} is valid without it")
     for name in ("devices", "series"):
@@ -234,7 +223,8 @@ def published(argv: list[str]) -> int:
     if options.output and not options.id:
         raise InputError("--output: valid together with an ID")
     if options.output and options.output.suffix not in _PICTURES:
-        raise InputError(f"--output {options.output}: valid: a name that ends in {' or '.join(_PICTURES)}")
+        valid = f"a name that ends in {' or '.join(_PICTURES)}"
+        raise InputError(f"--output {options.output}: valid: {valid}")
     console = Console(highlight=False)
     if options.like:
         run = Run.open(options.like, warn_of_damage)
@@ -242,13 +232,13 @@ def published(argv: list[str]) -> int:
         if options.json:
             print(near.render_like_json(comparisons), end="")
             return 0
-        indent = " " * 18
         for comparison in comparisons:
-            print(fill(near.describe_comparison(comparison), console.width, break_on_hyphens=False) + "\n")
+            summary = near.describe_comparison(comparison)
+            print(fill(summary, console.width, break_on_hyphens=False) + "\n")
             print(fill(near.make_heading(comparison), console.width))
             for line, difference in near.list_neighbours(comparison):
-                lines = fill(difference, console.width - 18, break_on_hyphens=False).splitlines()
-                print("\n".join([line, *(f"{indent}{text}" for text in lines)]))
+                wrapped = fill(difference, console.width - 18, break_on_hyphens=False)
+                print(f"{line}\n{indent(wrapped, ' ' * 18)}")
             print()
         return 0
     if options.id:
@@ -263,8 +253,8 @@ def published(argv: list[str]) -> int:
         console.print(text.make_curve_grid(curves[0]))
         width = max(40, console.width - 14)
         for name, value in text.describe(curves[0]):
-            lines = fill(value, width, break_on_hyphens=False, break_long_words=False).splitlines()
-            print(f"{name:<13} " + ("\n" + " " * 14).join(lines))
+            wrapped = fill(value, width, break_on_hyphens=False, break_long_words=False)
+            print(f"{name:<13} {indent(wrapped, ' ' * 14).lstrip()}")
     elif curves:
         console.print(text.make_list_grid(curves, console.width))
     else:

@@ -37,32 +37,26 @@ def main(argv: list[str]) -> int:
     add("-o --output", "DIR", f"where a report of several runs is written (default: {DEFAULT_OUTPUT}/)", type=Path)
     repeated: dict[str, Any] = {"action": "append", "default": []}
     add("--label", "NAME", "name of a run in a report of several, one for each (default: its directory)", **repeated)
-    add(
-        "--until-accuracy",
-        "SHARE",
-        "show the training time to this validation accuracy, such as 0.9 (default: that of the run)",
-        type=typed(SETTINGS["until_accuracy"].value_type),
-    )
+    target = "show the training time to this validation accuracy, such as 0.9 (default: that of the run)"
+    add("--until-accuracy", "SHARE", target, type=typed(SETTINGS["until_accuracy"].value_type))
     add("--format", "LIST", "also write charts as files: png, pdf, svg")
     add("--price", "PRICE", "show costs at a price such as 32.77/host-hour")
     add("--show-hosts", "", "name hosts in the page, report.md and the pictures")
     curve = "add a published curve to the charts; may be repeated"
     add("--with", "published:ID", curve, dest="overlay", **repeated)
-    add(
-        "--normalise",
-        "NORMALISATION",
-        f"how curves of --with are shown: {', '.join(NORMALISATIONS)} (default: {SPEEDUP})",
-        choices=NORMALISATIONS,
-    )
+    ways = f"how curves of --with are shown: {', '.join(NORMALISATIONS)} (default: {SPEEDUP})"
+    add("--normalise", "NORMALISATION", ways, choices=NORMALISATIONS)
     options = parser.read(argv)
     if options.normalise and not options.overlay:
         raise InputError("--normalise: valid together with --with published:ID")
     for name in options.overlay:
         if not name.startswith(PREFIX):
-            raise InputError(f"--with {name}: valid: a published curve, {PREFIX}ID; trainscale published lists them")
+            valid = f"a published curve, {PREFIX}ID; trainscale published lists them"
+            raise InputError(f"--with {name}: valid: {valid}")
     curves = [find_curve(name, "--with") for name in options.overlay]
     price = None if options.price is None else parse_price(options.price)
-    runs = [run.with_accuracy(options.until_accuracy) for run in _read_runs(options.directories, options.label)]
+    runs = _read_runs(options.directories, options.label)
+    runs = [run.with_accuracy(options.until_accuracy) for run in runs]
     directory = _choose_output(runs, options.output)
     check_can_report()
     from ..report.outputs import write_report
@@ -72,7 +66,8 @@ def main(argv: list[str]) -> int:
     if curves:
         from ..questions.published.text import overlay_curves
 
-        overlay = overlay_curves([(run.info, run.series) for run in runs], curves, options.normalise or SPEEDUP)
+        measured = [(run.info, run.series) for run in runs]
+        overlay = overlay_curves(measured, curves, options.normalise or SPEEDUP)
     report_options = ReportOptions(options.show_hosts, price, formats, overlay)
     no_charts = write_report(directory, runs, report_options)
     print_results(runs, str(directory))
@@ -87,9 +82,9 @@ def _read_runs(directories: Sequence[Path], labels: Sequence[str]) -> list[Run]:
     if labels and len(directories) == 1:
         raise InputError("--label: valid with several runs; a report of one run needs no label")
     resolved = [directory.resolve() for directory in directories]
-    for path, count in Counter(resolved).items():
-        if count > 1:
-            raise InputError(f"{directories[resolved.index(path)]}: this run is named {count} times; valid: once")
+    for directory, path in zip(directories, resolved, strict=True):
+        if (count := resolved.count(path)) > 1:
+            raise InputError(f"{directory}: this run is named {count} times; valid: once")
     names = [remove_unprintable(label).strip() for label in labels] or [""]
     if len(directories) > 1 and not labels:  # their names, with parents where these tell them apart
         depth = 0
@@ -97,21 +92,25 @@ def _read_runs(directories: Sequence[Path], labels: Sequence[str]) -> list[Run]:
             depth += 1
             names = ["/".join(path.parts[-depth:]).lstrip("/") for path in resolved]
     if len(names) != len(directories):
-        raise InputError(f"--label: given {len(names)} times for {len(directories)} runs; valid: once for each run")
+        given = f"given {len(names)} times for {len(directories)} runs"
+        raise InputError(f"--label: {given}; valid: once for each run")
     if len(names) > 1 and not all(names):
         raise InputError("--label: a label is empty")
     slugs = Counter(make_slug(name).lower() for name in names)
     for name in names:
         if slugs[make_slug(name).lower()] > 1:
-            raise InputError(f"--label {name}: another run has this label, or one with the same file names")
-    return [Run.open(path, warn_of_damage, name) for path, name in zip(directories, names, strict=True)]
+            reason = "another run has this label, or one with the same file names"
+            raise InputError(f"--label {name}: {reason}")
+    pairs = zip(directories, names, strict=True)
+    return [Run.open(path, warn_of_damage, name) for path, name in pairs]
 
 
 def _choose_output(runs: Sequence[Run], output: Path | None) -> Path:
     """Return the run's own directory; for several runs an empty one, or that of a report."""
     if len(runs) == 1:
         if output is not None:
-            raise InputError("--output: valid with several runs; the report of one run is in its own directory")
+            reason = "the report of one run is in its own directory"
+            raise InputError(f"--output: valid with several runs; {reason}")
         return runs[0].directory
     directory = output or DEFAULT_OUTPUT
     problem = ""
@@ -121,7 +120,8 @@ def _choose_output(runs: Sequence[Run], output: Path | None) -> Path:
         problem = "this is the directory of a run, which holds the run's own report"
     elif directory.exists() and any(directory.iterdir()):
         try:
-            held = [each["run"] for each in json.loads((directory / "results.json").read_bytes())["runs"]]
+            document = json.loads((directory / "results.json").read_bytes())
+            held = [each["run"] for each in document["runs"]]
         except (OSError, ValueError, LookupError, TypeError):
             held = []
         if held != [json.loads(json.dumps(run.info.to_dict())) for run in runs]:
@@ -135,7 +135,8 @@ def print_results(runs: Sequence[Run], location: str) -> None:
     """``location`` names the directory of the report."""
     console, grids = Console(highlight=False), []
     if any(run.records for run in runs):
-        console.print(SeriesTables([series for run in runs for series in select_series_in_full(run)]))
+        all_series = [series for run in runs for series in select_series_in_full(run)]
+        console.print(SeriesTables(all_series))
     if len(runs) > 1:
         grids.append(run_tables.make_difference_grid(runs))
     for run in runs:

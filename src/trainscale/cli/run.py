@@ -56,17 +56,20 @@ def _measure(
     options = parser.read([*argv, *further])
     style = options.style
     if style == JSON and options.summary_line:
-        raise InputError("--json and --summary-line exclude each other: with --json every line is an event")
+        reason = "with --json every line is an event"
+        raise InputError(f"--json and --summary-line exclude each other: {reason}")
     experiment = read_experiment(options, read_job_settings)
     if should_submit(experiment):
         if style != TEXT:
             flag = f"--{style}"
-            raise InputError(f"{flag}: this command submits a job to Slurm; valid: trainscale watch DIR {flag}")
+            valid = f"trainscale watch DIR {flag}"
+            raise InputError(f"{flag}: this command submits a job to Slurm; valid: {valid}")
         from .submit import submit_run
 
         return submit_run(experiment, options)
     if options.dry_run:
-        raise InputError("--dry-run: nothing would be submitted here; trainscale plan shows what a run would do")
+        advice = "trainscale plan shows what a run would do"
+        raise InputError(f"--dry-run: nothing would be submitted here; {advice}")
     explains = experiment.measurement.explain
     view = CommandView(style, explains=explains, prints_summary=options.summary_line)
     again = {"fresh": options.fresh, "retry_failed": options.retry_failed}
@@ -113,19 +116,21 @@ def run(
     given = {"--fresh": fresh, "--retry-failed": retry_failed, f"--output={output}": output is not None}
     further = [flag for flag, is_given in given.items() if is_given]
     runs: list[Run] = []
-    with redirect_stdout(io.StringIO()) if quiet else nullcontext(), interrupt_on_signals(ends_process=False):
+    hide_output = redirect_stdout(io.StringIO()) if quiet else nullcontext()
+    with hide_output, interrupt_on_signals(ends_process=False):
         code = run_once_inside_mpi(["run", *argv], lambda mpi: _measure(argv, runs.append, mpi, further))
     if code == INTERRUPTED:
         raise KeyboardInterrupt
     if runs:
         return runs[0]
     if output is None or fresh:
-        raise TrainscaleError("the run was submitted to Slurm; load its directory, or name one: run(…, output=DIR)")
+        remedy = "load its directory, or name one: run(…, output=DIR)"
+        raise TrainscaleError(f"the run was submitted to Slurm; {remedy}")
     return load(output)
 
 
 def _simplify(value: Any) -> Any:
-    """Return a value as an experiment file could hold it: tuples are lists, paths are text."""
+    """Return a value as an experiment file could hold it."""
     if isinstance(value, dict):
         return {str(key): _simplify(item) for key, item in value.items()}
     if isinstance(value, list | tuple | range | set | frozenset):
@@ -143,10 +148,8 @@ def _format_flags(settings: Mapping[str, Any]) -> list[str]:
             flags.append(setting.flag if plain else f"--no-{setting.flag[2:]}")
             continue
         items = [f"{name}={item}" for name, item in plain.items()] if isinstance(plain, dict) else plain
-        texts = [
-            str(item).lower() if isinstance(item, bool) else str(item)
-            for item in (items if isinstance(items, list) else [items])
-        ]
+        items = items if isinstance(items, list) else [items]
+        texts = [str(item).lower() if isinstance(item, bool) else str(item) for item in items]
         is_joined = "," in setting.value_type.separator and not any("," in text for text in texts)
         joined = [",".join(texts)] if is_joined else texts
         flags += [f"{setting.flag}={text}" for text in joined]

@@ -1,4 +1,4 @@
-"""``runscalabilitytest``: the command of the older scripts, with both generations of their flags, and their files.
+"""``runscalabilitytest``: the command of the older scripts, with all their flags and files.
 
 It prints the equivalent ``trainscale run`` command, then runs it.
 """
@@ -87,7 +87,8 @@ def _read(argv: list[str]) -> Namespace:
     for name, values in vars(options).items():
         if isinstance(values, list):
             if len(values) > 1 and name not in ("models", "frameworks", "strategies"):
-                raise InputError(f"--{name}: given {len(values)} times, with {' and '.join(values)}; valid: once")
+                given = f"given {len(values)} times, with {' and '.join(values)}"
+                raise InputError(f"--{name}: {given}; valid: once")
             setattr(options, name, ",".join(values))
     return options
 
@@ -101,9 +102,11 @@ def translate(
     """
     given = {argument.partition("=")[0] for argument in run_options}
     kind = find_instance_type(options.ec2_instance_type, "-t") if options.ec2_instance_type else None
-    names = [name.strip() for name in (options.models or ",".join(_MODELS)).split(",") if name.strip()]
+    listed = (options.models or ",".join(_MODELS)).split(",")
+    names = [name.strip() for name in listed if name.strip()]
     if not names:
-        raise InputError("-m: the list is empty; valid: NAME or NAME:BATCH, such as Inceptionv3:16,Alexnet:256")
+        valid = "NAME or NAME:BATCH, such as Inceptionv3:16,Alexnet:256"
+        raise InputError(f"-m: the list is empty; valid: {valid}")
     entries, typed_names, notes = [], {}, []
     for text in names:
         name, batch = split_model(text)
@@ -136,12 +139,13 @@ def _find_hosts_file() -> tuple[str, str] | None:
     if NODES_FILE.is_file():
         return str(NODES_FILE), f"those of this cluster, {NODES_FILE}"
     try:
-        lines = [line for line in _HOST_NAMES.read_text().splitlines() if _WORKER in line.partition("#")[0]]
+        lines = _HOST_NAMES.read_text().splitlines()
     except (OSError, UnicodeDecodeError):
         return None
-    if not lines:
+    text = "".join(f"{line}\n" for line in lines if _WORKER in line.partition("#")[0])
+    if not text:
         return None
-    _keep_earlier(Path(_NODES), text := "".join(f"{line}\n" for line in lines))
+    _keep_earlier(Path(_NODES), text)
     write_atomically(Path(_NODES), text)
     return _NODES, f"the {_WORKER}s of {_HOST_NAMES}, written to {_NODES}"
 

@@ -15,19 +15,19 @@ _REPEAT_SECONDS = 1.0  # a shell and the system, or Slurm's step and job, may bo
 _END_SECONDS = 1.0  # to release what it can, before a second signal ends everything
 _AGAIN = b"trainscale: interrupted again: ending at once; what was finished is kept\n"
 # Slurm warns a job by the signal that --signal names; USR1 and USR2 are the usual ones besides TERM.
-_TERMINATING = (signal.SIGTERM, signal.SIGHUP)
+_ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _WARNING = (signal.SIGUSR1, signal.SIGUSR2)
 
 
 @contextmanager
 def interrupt_on_signals(ends_process: bool = True) -> Iterator[None]:
-    """Raise KeyboardInterrupt when asked to terminate, when the terminal is closed, and when Slurm warns of the end.
+    """Raise KeyboardInterrupt at a signal to terminate, and when Slurm warns of the end.
 
-    A second signal, or a second Ctrl-C, ends this process within a second, unless it is a user's program
-    (``ends_process``). What it started ends with it, because its connections close.
+    With ``ends_process``, a second signal or Ctrl-C ends this process within a second. What it
+    started ends with it, because its connections close.
 
-    A signal that was ignored before stays ignored, as under nohup. Only the main thread can handle signals: in other
-    threads of a user's program they stay as they are.
+    An ignored signal stays ignored, as under nohup. Only the main thread can handle signals: in
+    other threads they stay as they are.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -48,7 +48,7 @@ def interrupt_on_signals(ends_process: bool = True) -> Iterator[None]:
             timer.start()
         raise KeyboardInterrupt
 
-    numbers = [number for number in (signal.SIGINT, *_TERMINATING) if signal.getsignal(number) != signal.SIG_IGN]
+    numbers = [number for number in _ENDING if signal.getsignal(number) != signal.SIG_IGN]
     # A program that handles the others itself has its own use for them.
     numbers += [number for number in _WARNING if signal.getsignal(number) == signal.SIG_DFL]
     previous = {number: signal.signal(number, interrupt) for number in numbers}
@@ -88,7 +88,7 @@ class _LastingOutput(io.TextIOWrapper):
 
 
 def outlive_readers(ends_process: bool) -> None:
-    """Go on when the reader of the output goes away, as in ``trainscale run … | head -1``, or end with exit code 0.
+    """Go on, or end with exit code 0, when the reader goes away, as in ``trainscale run … | head -1``.
 
     Streams that a program has replaced stay as they are.
     """

@@ -1,6 +1,6 @@
-"""``trainscale run --launcher slurm --nodes N`` on a login node: submits a whole sweep as one job and follows it.
+"""``trainscale run --launcher slurm --nodes N`` on a login node: submits a sweep as one job.
 
-The same command again follows the job that exists, or submits another one that continues the journal.
+The command follows the job; given again, it finds the job or submits one that continues.
 """
 
 import os
@@ -75,14 +75,16 @@ def submit_run(experiment: Experiment, options: Namespace) -> int:
 def _print_submitted(job: submission.SlurmJob, plan: Plan, limit: str, directory: Path) -> None:
     seconds, slurm = submission.parse_time(limit), plan.experiment.slurm
     nodes = format_count(plan.experiment.cluster.nodes or 1, "node")
-    duration = "without a time limit" if seconds is None else f"for at most {format_rough_duration(seconds)}"
+    duration = "without a time limit"
+    if seconds is not None:
+        duration = f"for at most {format_rough_duration(seconds)}"
     estimate = f"very roughly {format_rough_duration(plan.seconds)} of work"
     print(f"job {job.number} submitted: {nodes} {duration}, results in {directory}/", flush=True)
     if slurm.time is None:
         print(f"  the time limit is a guess, from {estimate}; --time sets another")
     elif seconds is not None and plan.seconds > seconds and not (directory / RUN).exists():
-        warning = f"{estimate}, more than --time {limit}; the same command, given again, measures what remains"
-        print(f"trainscale: {warning}", file=sys.stderr)
+        advice = "the same command, given again, measures what remains"
+        print(f"trainscale: {estimate}, more than --time {limit}; {advice}", file=sys.stderr)
     has_gpus = submission.choose_gres(plan.experiment) or any("gpu" in option for option in slurm.sbatch)
     if plan.experiment.resources.device == "cuda" and not has_gpus:
         print("trainscale: no GPUs are requested; most sites need -g N or --gres gpu:N", file=sys.stderr)
@@ -95,7 +97,8 @@ def finish(job: submission.SlurmJob, status: JobStatus, run: FollowedRun) -> int
     if run.records:
         _finish_results(run)
     if cause:
-        advice = "the same command submits again and continues" if run.has_begun else "the same command submits again"
+        advice = "the same command submits again"
+        advice += " and continues" if run.has_begun else ""
         if any(record.status == LOST for record in run.records):
             advice += "; --retry-failed repeats the lost trials"
         print(f"job {job.number} {cause}; {describe_kept(len(run.records))}; {advice}")

@@ -1,4 +1,4 @@
-"""What a run shows: tables and lines for people, events for programs, or only its directory."""
+"""What a run shows: tables and lines for people, events for programs."""
 
 from __future__ import annotations
 
@@ -62,6 +62,7 @@ class RunProgress(RunListener):
 
     def __init__(self, plan: Plan, journal: Journal, remote_job: str = "") -> None:
         self.plan = plan
+        self.measurement = plan.experiment.measurement
         self.journal = journal
         self.remote_job = remote_job
         self.current: NextTrial | None = None
@@ -85,8 +86,9 @@ class RunProgress(RunListener):
             self.labels = {config: f"{label} b{config.batch}" for config, label in self.labels.items()}
 
     def name_config(self, config: Config) -> str:
-        """Return its framework, model, batch, strategy, and the other settings in which configs differ."""
-        return f"{config.framework} {config.model} b{config.batch} {self._names.get(config, config.strategy_label)}"
+        """The strategy comes with the other settings in which configs differ."""
+        traits = self._names.get(config, config.strategy_label)
+        return f"{config.framework} {config.model} b{config.batch} {traits}"
 
     def name_trial(self, trial: Trial) -> str:
         return f"{self.name_config(trial.config)} · {trial.label.partition(' · ')[2]}"
@@ -108,13 +110,13 @@ class RunProgress(RunListener):
     def trial_ends(self, record: TrialRecord) -> None:
         """Note what a person may want to act on now."""
         self.current = None
-        warnings = []
+        warnings, name = [], self.name_trial(record.trial)
         if not record.ok and record.status != SKIPPED:
             reason = find_first_line(record.failure.message) if record.failure else ""
-            warnings.append(f"{self.name_trial(record.trial)}: {record.status}: {reason}".removesuffix(": "))
+            warnings.append(f"{name}: {record.status}: {reason}".removesuffix(": "))
         cores = record.machine.other_cores or 0.0
         if record.ok and cores > OTHER_CORES:
-            warnings.append(f"other programs used {cores:.1f} cores during {self.name_trial(record.trial)}")
+            warnings.append(f"other programs used {cores:.1f} cores during {name}")
         if record.ok and record.witness and record.witness.state == UNPROVEN:
             warnings.append(f"it is not proven that the trials did their work: {record.witness.reason}")
         warnings += map(remove_unprintable, record.notes)
@@ -129,11 +131,11 @@ class RunProgress(RunListener):
     def compute_speed(self, records: Sequence[TrialRecord]) -> Interval | None:
         """Return samples per second of all devices; None if no trial has a result."""
         speeds = list_speeds(records)
-        return mean_interval(speeds, self.plan.experiment.measurement.is_sequential) if speeds else None
+        return mean_interval(speeds, self.measurement.is_sequential) if speeds else None
 
     @property
     def is_search(self) -> bool:
-        return self.plan.experiment.measurement.search is not None
+        return self.measurement.search is not None
 
     def find_departures(self) -> dict[PointKey, str]:
         """Return the points that left a search so far, and why."""
@@ -141,22 +143,20 @@ class RunProgress(RunListener):
             return {}
         from ..report.run_tables import describe_departure
 
-        races = replay_races_of_plan(self.plan, self.journal.records)
-        return {
-            (departure.key, race.devices): describe_departure(departure)
-            for race in races
-            for departure in race.departures
-        }
+        reasons = {}
+        for race in replay_races_of_plan(self.plan, self.journal.records):
+            for departure in race.departures:
+                reasons[departure.key, race.devices] = describe_departure(departure)
+        return reasons
 
     # ---- what is left
 
     @property
     def planned_trials(self) -> int | None:
         """Trials on the ladders; None where the results decide the number."""
-        measurement = self.plan.experiment.measurement
-        if measurement.is_sequential or self.is_search:
+        if self.measurement.is_sequential or self.is_search:
             return None
-        return measurement.repeats * len(self.plan.points)
+        return self.measurement.repeats * len(self.plan.points)
 
     @property
     def finished_trials(self) -> int:
@@ -171,8 +171,8 @@ class RunProgress(RunListener):
         return format_count(done, "trial") if planned is None else f"{done} of {planned} trials"
 
     def estimate_remaining_seconds(self) -> float:
-        """Estimate by what each point has taken, else by the plan and how wrong it has been so far."""
-        measurement, records, total = self.plan.experiment.measurement, self.journal.records, 0.0
+        """Estimate by what each point has taken, else by the plan and its error so far."""
+        measurement, records, total = self.measurement, self.journal.records, 0.0
         if self.is_search:  # if no further candidate leaves
             durations = [record.seconds for record in records if record.ok]
             done = Counter(record.trial.point for record in records if record.trial.short)
@@ -214,7 +214,7 @@ def make_progress_table(progress: RunProgress, width: int) -> RenderableType:
 
     from .tables import make_table, number, text
 
-    plan, measurement = progress.plan, progress.plan.experiment.measurement
+    plan, measurement = progress.plan, progress.measurement
     has_epochs = any(config.epochs for config in plan.configs)
     units = {record.unit for record in progress.journal.records} or {IMAGES}
     unit = units.pop() if len(units) == 1 else "samples"
@@ -256,7 +256,8 @@ def make_progress_table(progress: RunProgress, width: int) -> RenderableType:
         if current and progress.phase == "measure" and current.measure.seconds is None:
             steps = current.measure.steps
             now = Table.grid(padding=(0, 1))
-            now.add_row(ProgressBar(total=steps, completed=progress.step, width=10), f"{progress.step}/{steps}")
+            bar = ProgressBar(total=steps, completed=progress.step, width=10)
+            now.add_row(bar, f"{progress.step}/{steps}")
         elif current:
             now = Text(f"● {describe_phase(progress)}", style="green")
         elif failed:
@@ -303,7 +304,8 @@ class LinePrinter(RunProgress):
         for epoch in self.new_epochs:
             number = f"epoch {epoch.epoch}/{state.trial.config.epochs}"
             accuracies = f"train {epoch.train_accuracy:.4f}, valid {epoch.valid_accuracy:.4f}"
-            print(f"{self.name_trial(state.trial)} · {number}: {accuracies} ({epoch.seconds:.1f} s)", flush=True)
+            name = f"{self.name_trial(state.trial)} · {number}"
+            print(f"{name}: {accuracies} ({epoch.seconds:.1f} s)", flush=True)
 
     def trial_ends(self, record: TrialRecord) -> None:
         super().trial_ends(record)
@@ -366,7 +368,8 @@ class EventPrinter(RunProgress):
 
     def trial_ends(self, record: TrialRecord) -> None:
         super().trial_ends(record)
-        trials = [r for r in self.select_records(*record.trial.point) if r.trial.short == record.trial.short]
+        of_point = self.select_records(*record.trial.point)
+        trials = [each for each in of_point if each.trial.short == record.trial.short]
         interval, repeats = self.compute_speed(trials), sum(map(is_measured, trials))
         point = {"mean": interval.mean, "low": interval.low, "high": interval.high} if interval else None
         print_event(
@@ -388,7 +391,8 @@ class EventPrinter(RunProgress):
 
 def print_event(event: str, **values: Any) -> None:
     now = datetime.now(UTC).isoformat(timespec="milliseconds")
-    print(json.dumps({"event": event, "time": now, **values}, allow_nan=False, ensure_ascii=False), flush=True)
+    document = {"event": event, "time": now, **values}
+    print(json.dumps(document, allow_nan=False, ensure_ascii=False), flush=True)
 
 
 def _identify(trial: Trial) -> JsonObject:
@@ -452,7 +456,8 @@ class CommandView(RunView):
                     lines += f"\ncontinuing: {len(recorded)} trials are in the journal"
                 if plan.experiment.measurement.budget is None and remaining > _LONG_RUN_SECONDS:
                     duration = format_rough_duration(remaining)
-                    lines += f"\nvery roughly {duration} to go; --budget 5m gives a first answer in five minutes"
+                    advice = "--budget 5m gives a first answer in five minutes"
+                    lines += f"\nvery roughly {duration} to go; {advice}"
             console.print(lines, soft_wrap=True)
         if not console.is_terminal:
             yield progress
@@ -474,7 +479,8 @@ class CommandView(RunView):
             print_results([run], location)
         if interruption is not None:
             reason = f": {interruption}" if interruption else ""
-            self.show_message(f"stopped{reason}; {describe_kept(len(run.records))}; the same command continues")
+            kept = describe_kept(len(run.records))
+            self.show_message(f"stopped{reason}; {kept}; the same command continues")
         elif self.style == TEXT and self.explains:
             from ..questions.explain.explain import explain_records, make_explaining_command
             from ..questions.explain.text import render_document

@@ -70,18 +70,14 @@ def list_charts(all_series: Sequence[Series], overlay: Overlay) -> list[NamedCha
     speedup = partial(draw_speedup, with_published)
     efficiency = partial(draw_efficiency, with_published)
     leading, further = (LEADING, FURTHER) if scales else ("", "")
+    file = f"{find_common_unit(all_series)}_per_sec"
     charts += [
         NamedChart("speedup", leading, speedup, "comparison_graph", is_wide=True, is_always_file=True),
-        NamedChart(
-            "images",
-            further if learns else FURTHER,
-            speed,
-            f"{find_common_unit(all_series)}_per_sec",
-            is_always_file=True,
-        ),
+        NamedChart("images", further if learns else FURTHER, speed, file, is_always_file=True),
         NamedChart("efficiency", further, efficiency, "efficiency"),
     ]
-    if any(len(series.points) > 1 and any(map(find_memory_peak, series.good)) for series in all_series):
+    several = [series for series in all_series if len(series.points) > 1]
+    if any(find_memory_peak(point) for series in several for point in series.good):
         charts.append(NamedChart("memory", FURTHER, partial(draw_memory, all_series), "memory"))
     return charts
 
@@ -97,8 +93,9 @@ def make_chart(all_series: Sequence[Series], quantity: str) -> alt.LayerChart:
     if quantity not in functions:
         raise explain_unknown("chart", quantity, functions)
     if quantity == "accuracy" and not any(series.learns for series in all_series):
-        raise InputError("there is no chart of accuracy: nothing was trained to an accuracy (see --epochs)")
-    # Dark on white, because the colours of the page around it are not known.
+        reason = "nothing was trained to an accuracy (see --epochs)"
+        raise InputError(f"there is no chart of accuracy: {reason}")
+    # Dark on white: the colours of the page around it are not known.
     text = json.dumps(functions[quantity](all_series)).replace(json.dumps(INK), json.dumps(PAPER_INK))
     spec = json.loads(text)
     spec["config"]["background"] = "white"
@@ -111,9 +108,9 @@ def make_chart(all_series: Sequence[Series], quantity: str) -> alt.LayerChart:
 def draw_speedup(all_series: Sequence[Series], frame: Frame = FULL) -> VegaSpec:
     shown = _select_with_speedup(all_series)
     notes = ["Up and to the right is better."]
-    without_baseline = [series.title for series in all_series if series.good and not series.has_baseline]
-    if without_baseline:
-        names = wording.name_few(without_baseline)
+    left_out = [series.title for series in all_series if series.good and not series.has_baseline]
+    if left_out:
+        names = wording.name_few(left_out)
         notes.append(f"Not shown, because there is no 1-device point: {names}.")
     rows = _make_rows(
         shown,
@@ -174,13 +171,10 @@ def draw_memory(all_series: Sequence[Series], frame: Frame = FULL) -> VegaSpec:
     for series in shown:
         for point in series.good:
             if peak := find_memory_peak(point):
-                own = {
-                    "Peak": numbers.format_size(peak),
-                    "Host": numbers.format_size(point.host_peak_bytes),
-                    "Batch": f"{point.batch_per_device} per device, {point.global_batch} global",
-                }
-                text = f"Memory: {own['Peak']}"
-                rows.append(_make_row(series, point, Interval(peak / 2**30), text, own))
+                size, host = map(numbers.format_size, (peak, point.host_peak_bytes))
+                own = {"Peak": size, "Host": host, "Batch": _describe_batch(point)}
+                value = Interval(peak / 2**30)
+                rows.append(_make_row(series, point, value, f"Memory: {size}", own))
     notes = [f"Largest peak of {kind} of a rank. Lower is better."]
     y_title = f"Peak {kind} of a rank, GiB"
     plot = Plot("Memory against devices", notes, y_title, PERCENT, shown, rows)
@@ -212,18 +206,21 @@ def _make_rows(
             limits = numbers.format_limits(point.speedup)
             speedup = numbers.format_times(point.speedup) + (f" ({limits})" if limits else "")
             speed = f"{numbers.format_number(rate.mean)} {point.unit}/s"
-            batch = f"{point.batch_per_device} per device, {point.global_batch} global"
             tooltip = {
                 "Speed-up": speedup,
                 "Efficiency": numbers.format_efficiency(point.efficiency),
                 "Cluster": f"{speed} {numbers.format_plus_minus(rate)}".strip(),
                 "Per device": f"{numbers.format_number(rate.mean / point.devices)} {point.unit}/s",
                 "Step": f"{numbers.format_milliseconds(point.step_seconds)} ms",
-                "Batch": batch if point.global_batch else "not stated",
+                "Batch": _describe_batch(point) if point.global_batch else "not stated",
             }
             text = f"{describe(point, value)}{rate.mean:.2f} {point.unit}/s"
             rows.append(_make_row(series, point, value, text, tooltip))
     return rows
+
+
+def _describe_batch(point: Point) -> str:
+    return f"{point.batch_per_device} per device, {point.global_batch} global"
 
 
 def _make_row(series: Series, point: Point, value: Interval, text: str, tooltip: Mapping[str, str]) -> Row:
@@ -239,7 +236,7 @@ def _make_row(series: Series, point: Point, value: Interval, text: str, tooltip:
     }
 
 
-# ---- accuracy: each point of a series is a line, solid for validation and dashed for training
+# ---- accuracy: each point of a series is two lines
 
 
 @without_schema_checks

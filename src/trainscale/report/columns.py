@@ -9,21 +9,19 @@ from ..record.parity import REFUTED
 from ..spec.config import Config
 from ..worker.sample import NONE
 from . import numbers
-from .numbers import format_efficiency, format_integer, format_mean, format_milliseconds, format_size, format_times
+from .numbers import format_efficiency, format_integer, format_mean, format_size
 
 _POINT = {item.name: item.metadata for item in fields(Point)}
 
-TERMINAL, PAGE = "terminal", "page"  # the tables of the terminal and of report.md; those of report.html
+TERMINAL, PAGE = "terminal", "page"  # tables of the terminal and report.md; of report.html
 
 
 @dataclass(frozen=True)
 class Column:
-    """A quantity of a point."""
-
     name: str
     meaning: str
     unit: str = ""
-    get: str | Callable[[Series, Point], Any] = ""  # a path of attributes from the point, by default ``name``
+    get: str | Callable[[Series, Point], Any] = ""  # a path from the point, by default ``name``
     in_files: str = ""  # the name in results.csv and results.json; by default ``name``
     in_csv: bool = True
     in_json: bool = True
@@ -91,9 +89,13 @@ def _of_config(name: str, meaning: str, unit: str = "", **others: Any) -> Column
     return Column(name, meaning, unit, f"config.{name}", in_json=False, **others)
 
 
-def _of_learning(name: str, meaning: str, unit: str, get: str, **others: Any) -> Column:
+def _of_learning(name: str, meaning: str, unit: str, get: str = "", **others: Any) -> Column:
     """results.json has these in an object of their own."""
-    return Column(name, meaning, unit, f"learning.{get}", in_json=False, **others)
+    return Column(name, meaning, unit, f"learning.{get or name}", in_json=False, **others)
+
+
+def _of_series(name: str, meaning: str, get: str, **others: Any) -> Column:
+    return Column(name, meaning, "", lambda series, _: getattr(series, get), in_json=False, **others)
 
 
 def _format_two_digits(value: float | None) -> str:
@@ -103,13 +105,8 @@ def _format_two_digits(value: float | None) -> str:
 COLUMNS: tuple[Column, ...] = (
     _of_config("framework", "framework"),
     _of_config("model", "network"),
-    Column(
-        "series", "title of the series, unique within the run", get=lambda series, _: series.title,
-        in_files="title", in_json=False,
-    ),
-    Column(
-        "parameters", "trainable values of the network", get=lambda series, _: series.parameters, in_json=False
-    ),
+    _of_series("series", "title of the series, unique within the run", "title", in_files="title"),
+    _of_series("parameters", "trainable values of the network", "parameters"),
     _of_config("strategy", "how gradients are exchanged"),
     _of_config("image_size", "height and width of an image", "pixels"),
     _of_config("classes", "classes of the labels"),
@@ -164,7 +161,7 @@ COLUMNS: tuple[Column, ...] = (
         "jitter", in_files="jitter_{unit}_per_second_cluster",
         heading=("jitter", "{unit}/s"), format=_format_two_digits, rank=9,
     ),
-    _of_point("speedup", ends=True, heading=("", "speed-up"), format=format_times, rank=1),
+    _of_point("speedup", ends=True, heading=("", "speed-up"), format=numbers.format_times, rank=1),
     _of_point("efficiency", ends=True, heading=("", "efficiency"), format=format_efficiency, rank=1, style="bold"),
     Column(
         "efficiency_bar", "the efficiency as a bar", get="efficiency", in_csv=False, in_json=False,
@@ -173,23 +170,18 @@ COLUMNS: tuple[Column, ...] = (
     ),
     _of_point("efficiency_versus_local", ends=True, heading=("vs", "local"), format=format_efficiency, rank=10),
     _of_point(
-        "step_seconds", in_files="step_seconds_median", heading=("step", "ms"), format=format_milliseconds, rank=4
+        "step_seconds", in_files="step_seconds_median",
+        heading=("step", "ms"), format=numbers.format_milliseconds, rank=4,
     ),
     _of_point("input_overhead", ends=True, heading=("input", "overhead"), format=numbers.format_overhead, rank=3),
     _of_point("waiting_share"),
     _of_learning("epochs_trained", "epochs trained", "epochs", "last.epoch"),
+    _of_learning("training_seconds", "all epochs and the first step, without validation", "s", ends=True),
+    _of_learning("epoch_seconds", "an epoch without validation, mean over epochs", "s", ends=True),
+    _of_learning("train_accuracy", "accuracy of the last epoch on training samples", "share", ends=True),
     _of_learning(
-        "training_seconds", "all epochs and the first step, without validation", "s", "training_seconds", ends=True
-    ),
-    _of_learning(
-        "epoch_seconds", "an epoch without validation, mean over epochs", "s", "epoch_seconds", ends=True
-    ),
-    _of_learning(
-        "train_accuracy", "accuracy of the last epoch on training samples", "share", "train_accuracy", ends=True
-    ),
-    _of_learning(
-        "valid_accuracy", "accuracy after the last epoch on validation samples", "share", "valid_accuracy",
-        ends=True, heading=("valid", "accuracy"), format=numbers.format_accuracy, rank=1, style="bold",
+        "valid_accuracy", "accuracy after the last epoch on validation samples", "share", ends=True,
+        heading=("valid", "accuracy"), format=numbers.format_accuracy, rank=1, style="bold",
     ),
     _of_learning(
         "accuracy_target", "validation accuracy that was to be reached", "share", "to_accuracy.target"
@@ -225,10 +217,7 @@ COLUMNS: tuple[Column, ...] = (
         "framework_version", "version of the framework", in_json=False,
         get=lambda series, _: next(iter(series.versions.values()), None),  # the first one is its own
     ),
-    Column(
-        "parity", "whether the framework trains the same network as the others", in_json=False,
-        get=lambda series, _: series.parity,
-    ),
+    _of_series("parity", "whether the framework trains the same network as the others", "parity"),
     Column(
         "witness", "whether its trials did their work: proven, unproven or refuted", in_json=False,
         get=lambda _, point: point.witness if point.ok else REFUTED if point.status == REFUTED else None,

@@ -29,12 +29,14 @@ _BEGIN_FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 def render_results_csv(runs: Sequence[Run]) -> str:
     """Return a row for each point, good or failed."""
-    rows = [(run.label, series, point) for run in runs for series in run.series for point in series.points]
-    unit = find_common_unit(series for run in runs for series in run.series)
+    labelled = [(run.label, series) for run in runs for series in run.series]
+    rows = [(label, series, point) for label, series in labelled for point in series.points]
+    unit = find_common_unit(series for _, series in labelled)
     columns = [column for column in COLUMNS if column.in_csv and not column.unusual]
     for column in COLUMNS:
-        if column.unusual and any(column.unusual(column.read(series, point)) for _, series, point in rows):
-            columns.append(column)  # after the others, so that older runs give the same file
+        if unusual := column.unusual:  # after the others, so that older runs give the same file
+            values = [column.read(series, point) for _, series, point in rows]
+            columns += [column] if any(map(unusual, values)) else []
     has_labels = any(run.label for run in runs)
     header = ["run"] if has_labels else []
     for column in columns:
@@ -73,7 +75,8 @@ def make_series_files(all_series: Sequence[Series], label: str = "") -> dict[str
     """Return path (``csv_torch/alexnet_b512.csv``) and content."""
     paths = make_series_paths([series.config for series in all_series])
     end = f"_{make_slug(label)}.csv" if label else ".csv"
-    return {f"{paths[series.config]}{end}": render_series_csv(series) for series in all_series if series.good}
+    good = [series for series in all_series if series.good]
+    return {f"{paths[series.config]}{end}": render_series_csv(series) for series in good}
 
 
 def render_series_csv(series: Series) -> str:
@@ -129,9 +132,9 @@ def render_results_json(runs: Sequence[Run], differences: Grid | None = None) ->
         encoded = []
         for series in run.series:
             identity = pick(series, "title headline config parameters versions")
+            identity |= {"parity": series.verdict, "host_boundary": find_host_boundary(series.points)}
             points = [_encode_point(series, point) for point in series.points]
-            boundary = find_host_boundary(series.points)
-            encoded.append({**identity, "parity": series.verdict, "host_boundary": boundary, "points": points})
+            encoded.append({**identity, "points": points})
         contents.append({"run": run.info.to_dict(), "series": encoded})
     document: JsonObject = {"schema": RESULTS_SCHEMA}
     if differences is None:
@@ -147,7 +150,8 @@ def render_results_json(runs: Sequence[Run], differences: Grid | None = None) ->
 
 def _encode_point(series: Series, point: Point) -> JsonObject:
     learning = point.learning
-    values = {column.name_in_files(point.unit): column.read(series, point) for column in COLUMNS if column.in_json}
+    shown = [column for column in COLUMNS if column.in_json]
+    values = {column.name_in_files(point.unit): column.read(series, point) for column in shown}
     if not point.compilation:  # of an older journal
         del values["compilation"]
     return {

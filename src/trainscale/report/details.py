@@ -97,7 +97,8 @@ def make_details(
         if len(shown) < len(in_full):  # those of the series that are shown, and of what explains them
             needed = {series.config for series in shown}
             needed |= set(map(remove_exchange, needed))
-            records = [r for r in records if r.trial.config in needed or r.trial.config.strategy == LOCAL]
+            needed |= {r.trial.config for r in records if r.trial.config.strategy == LOCAL}
+            records = [record for record in records if record.trial.config in needed]
         points = explain.explain_records(records)
         points = [replace(point, title=run.add_label(point.title)) for point in points]
         if finding := find_verdict(points, in_full, redaction, is_named=bool(run.label)):
@@ -107,7 +108,8 @@ def make_details(
         if command and is_incomplete and "--explain" not in shlex.split(command):
             commands.append((run.label, explain.make_explaining_command(run.info)))
         if run.info.is_search:
-            searches += [replace(grid, rows=redaction.redact(grid.rows)) for grid in make_search_grids(run)]
+            for grid in make_search_grids(run):
+                searches.append(replace(grid, rows=redaction.redact(grid.rows)))
         explained += points
         trials += choose_trials(shown, run.records)[: max(1, MOST_STRIPS // len(runs))]
     charts = []
@@ -125,8 +127,9 @@ def make_details(
             share = f"{percentage}{numbers.THIN}%", text.format_limits(part)
             own = (point.title, format_integer(point.devices), part.part)
             rows_of_time.append((*own, *share, format_milliseconds(part.seconds)))
-        notes = [redaction.redact(f"{note[:1].upper()}{note[1:]}.") for note in text.list_notes(point)]
-        sentences.append((redaction.redact(f"{text.describe_verdict(point, with_titles)}."), notes))
+        notes = [f"{note[:1].upper()}{note[1:]}." for note in text.list_notes(point)]
+        verdict = f"{text.describe_verdict(point, with_titles)}."
+        sentences.append((redaction.redact(verdict), redaction.redact(notes)))
     header = ("series", "devices", "part", "share", "95 % interval", "ms of a step")
     return PageDetails(
         findings=findings[:_MOST_FINDINGS],
@@ -163,9 +166,10 @@ def find_verdict(
         if not with_result:
             return Finding("", "No trial gave a result.")
         series = with_result[0]
-    by_size = sorted(series.good, key=lambda point: point.devices, reverse=True)
-    flags = [(wording.format_device_count(point.devices), flag) for point in by_size for flag in point.flags]
-    doubts = [f"{devices}: {flag}" for devices, flag in flags]
+    doubts = []
+    for point in sorted(series.good, key=lambda point: point.devices, reverse=True):
+        devices = wording.format_device_count(point.devices)
+        doubts += [f"{devices}: {flag}" for flag in point.flags]
     return Finding(
         subject=series.title if is_named or len(all_series) > 1 else "",
         result=" ".join(wording.list_parts("result", series)),
@@ -208,17 +212,11 @@ def make_cost_grid(runs: Sequence[Run], price: Price | None) -> Grid | None:
             per_second = price.compute_price_per_second(point.devices, point.hosts) if price else None
             cost = per_second / speed * MILLION if per_second else None
             watt_hours = energy.mean * MILLION / JOULES_PER_WATT_HOUR if energy else None
-            rows.append(
-                (
-                    series.title,
-                    format_integer(point.devices),
-                    format_number(speed),
-                    format_number(cost, 3),
-                    format_number(watt_hours, 3),
-                    numbers.format_plus_minus(energy),
-                    format_number(energy.mean * speed if energy else None, 3),
-                )
-            )
+            watts = energy.mean * speed if energy else None
+            own = (series.title, format_integer(point.devices), format_number(speed))
+            costs = (format_number(cost, 3), format_number(watt_hours, 3))
+            error = numbers.format_plus_minus(energy)
+            rows.append((*own, *costs, error, format_number(watts, 3)))
     if not rows:
         return None
     unit = find_common_unit(all_series)
@@ -231,7 +229,6 @@ def make_cost_grid(runs: Sequence[Run], price: Price | None) -> Grid | None:
 
 
 def make_failure_grid(all_series: Sequence[Series]) -> Grid | None:
-    """Return a row for every kind of failure and its reason."""
     groups: defaultdict[tuple[str, str, str], list[int]] = defaultdict(list)
     for series in all_series:
         for point in series.points:
@@ -250,12 +247,12 @@ def make_failure_grid(all_series: Sequence[Series]) -> Grid | None:
     return Grid("What failed", header, tuple(rows), note, left=(0, 3, 4))
 
 
-# ---- where the time of a step went: a bar for each point, split into the parts of its explanation
+# ---- where the time of a step went: a bar for each point, split into parts
 
 MOST_BARS = 24
 _BAR, _BAR_STEP, _LINE = 18, 46, 15  # pixels of a bar, from bar to bar, and of a line of text
 _LETTER, _MOST_LINES = 6, 2  # pixels of an average letter; lines of a name
-# Paul Tol's bright scheme for single causes; browns and greys for causes that the records do not separate.
+# Paul Tol's bright scheme for single causes; browns and greys for several together.
 _BRIGHT = ("#4477AA", "#CCBB44", "#EE6677", "#AA3377", "#228833", "#66CCEE", "#BBBBBB")
 _COLOURS = dict(zip(CAUSES, _BRIGHT, strict=True))
 _TOGETHER = ("#997755", "#777788", "#BB9966", "#555566")
@@ -331,7 +328,7 @@ def draw_time_parts(points: Sequence[PointExplanation], frame: Frame) -> VegaSpe
     return apply_theme(layers, "Where the time went", notes, Frame(frame.width, pixels * len(shown)))
 
 
-# ---- the step times of every rank of a trial as strips, which show stragglers and drift
+# ---- the step times of every rank of a trial as strips
 
 MOST_STRIPS = 4  # charts in a page
 MOST_RANKS = 24  # strips in a chart
@@ -411,7 +408,8 @@ def draw_strips(title: str, record: TrialRecord, redaction: Redaction, frame: Fr
         tick_marks.encode(x, y, colour, description="text:N", tooltip=["Rank:N", "Step:N", "Time:N"]),
         median_marks.encode(x, y, description="text:N", tooltip=["Rank:N", "Median:N"]),
     ]
-    notes = [f"{title}. Thick: median. A strip to the right is a straggler; colours that part are drift."]
+    meaning = "A strip to the right is a straggler; colours that part are drift."
+    notes = [f"{title}. Thick: median. {meaning}"]
     longest = max(len(rank.step_seconds) for rank in ranks)
     if longest > most:
         notes.append(f"{most} of {format_integer(longest)} steps of each rank, the slowest among them.")

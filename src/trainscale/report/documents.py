@@ -1,4 +1,4 @@
-"""What answers are written with: tables for a terminal and for Markdown, sections, templates, JSON."""
+"""What answers are written with: tables, sections, templates, JSON."""
 
 from __future__ import annotations
 
@@ -26,12 +26,13 @@ from .columns import TERMINAL, Column, choose_shown
 if TYPE_CHECKING:
     import jinja2
 
+Filter = tuple[str, Callable[..., Any]]  # of jinja2, with its name
 _GAP = 2  # spaces between columns in a terminal
 
 
 @dataclass(frozen=True)
 class Grid:
-    """``left`` are the columns of text; numbers are aligned right. rich splits a wide grid of numbers."""
+    """``left`` are the columns of text. rich splits a wide grid of numbers."""
 
     title: str
     header: tuple[str, ...]
@@ -161,8 +162,8 @@ class SeriesTables:
                 traits.pop()  # the last matter least
             yield Text(" · ".join(traits), style="dim", no_wrap=True, overflow="ellipsis")
             for line in (0, 1):
-                heads = [_align(headings[column.name][line], widths[column.name]) for column in columns]
-                row = Text(" " * _GAP, no_wrap=True).join(heads)
+                heads = [(headings[column.name][line], widths[column.name]) for column in columns]
+                row = Text(" " * _GAP, no_wrap=True).join(_align(*head) for head in heads)
                 row.stylize("dim")
                 row.rstrip()
                 if row.plain.strip():
@@ -173,11 +174,9 @@ class SeriesTables:
                 if boundary and point.devices == boundary.first_on_several:
                     yield Text("┄" * table_width, style="dim", no_wrap=True)
                 shown = [column for column in columns if point.ok or column.of_failed]
-                cells_of_row = []
-                for column in shown:
-                    cell = column.format_cell(series, point)
-                    cells_of_row.append(_align(cell, widths[column.name], column.style))
-                row = Text(" " * _GAP, no_wrap=True, overflow="ellipsis").join(cells_of_row)
+                row = Text(" " * _GAP, no_wrap=True, overflow="ellipsis").join(
+                    _align(column.format_cell(series, point), widths[column.name], column.style) for column in shown
+                )
                 if not point.ok:
                     row.append("  ").append(f"✗ {wording.name_status(point.status)}", "bold red")
                     row.append(f": {point.reason}" if point.reason else "", "red")
@@ -204,8 +203,6 @@ def _align(text: str, width: int, style: str = "") -> Text:
 
 @dataclass(frozen=True)
 class Section:
-    """A heading, a table, and paragraphs after it."""
-
     heading: str
     paragraphs: Sequence[str] = ()
     grid: Grid | None = None
@@ -213,7 +210,6 @@ class Section:
 
 
 def print_sections(sections: Iterable[Section], note: str) -> None:
-    """Print tables, their sentences, and the note."""
     console = Console(highlight=False)
     for section in sections:
         if section.grid:
@@ -229,7 +225,7 @@ def print_sections(sections: Iterable[Section], note: str) -> None:
 
 @cache
 def load_template(
-    package: str, name: str, filters: tuple[tuple[str, Callable[..., Any]], ...] = (), autoescape: bool = False
+    package: str, name: str, filters: tuple[Filter, ...] = (), autoescape: bool = False
 ) -> jinja2.Template:
     """Return a template; its tags are none of LaTeX or Markdown."""
     import jinja2
@@ -253,7 +249,6 @@ def load_template(
 
 
 def join_lines(text: str) -> str:
-    """Return a rendered sentence in one line."""
     return re.sub(" (?=[.,;:] )", "", re.sub("[ \\n]+", " ", text)).strip()
 
 

@@ -42,7 +42,7 @@ SHAPES = ("circle", "square", "triangle-up", "diamond", "cross", "triangle-down"
 IDEAL = "#8A8F98"  # reads on white and on black
 _CROSS = "M-1,-1L1,1M-1,1L1,-1"  # a point that failed
 
-# Kinds of y axis: logarithmic with ticks at powers of two, or at round decimal numbers; linear from zero.
+# Kinds of y axis: logarithmic with ticks at powers of 2 or round numbers; linear from zero.
 OCTAVES, DECADES, PERCENT = "octaves", "decades", "percent"
 
 # Altair's checks take longer than the drawing. The tests check finished charts instead.
@@ -71,9 +71,9 @@ class Plot:
 
 
 def choose_styles(all_series: Sequence[Series]) -> list[tuple[str, str]]:
-    """Return the colour and shape of each series, which are the same in every chart of a run.
+    """Return the colour and shape of each series, the same in every chart of a run.
 
-    If there are more series than colours, each network has a shape and everything else a colour, if they suffice.
+    If there are more series than colours, networks differ in shape and all else in colour.
     """
     networks = [series.config.model for series in all_series]
     ways = [series.title.partition(" · ")[2] for series in all_series]
@@ -97,20 +97,13 @@ def draw(all_series: Sequence[Series], plot: Plot, frame: Frame) -> VegaSpec:
         return apply_theme([layer], plot.title, plot.notes[1:], Frame(frame.width, 120))
     failed: list[Row] = []
     for series in plot.shown:
-        for point in series.points:
-            if not point.ok:
-                reason = wording.describe_status_and_reason(point)
-                devices = wording.format_devices_and_hosts(point)
-                failed.append(
-                    {
-                        "series": series.title,
-                        "devices": point.devices,
-                        "hosts": point.hosts,
-                        "text": f"{devices}: {reason} · {series.title}",
-                        "No result": reason,
-                    }
-                )
-    # An interval may reach below 0, which a log axis cannot show: its bar stops at a quarter of the mean.
+        for point in (point for point in series.points if not point.ok):
+            reason = wording.describe_status_and_reason(point)
+            devices = wording.format_devices_and_hosts(point)
+            text = f"{devices}: {reason} · {series.title}"
+            row = {"series": series.title, "devices": point.devices, "hosts": point.hosts}
+            failed.append({**row, "text": text, "No result": reason})
+    # A log axis cannot show an interval that reaches below 0: the bar is cut off.
     with_bars = [
         {**row, "floor": max(row["low"], row["value"] / 4), "ceiling": row["high"]}
         for row in plot.rows
@@ -291,8 +284,8 @@ def to_svg(spec: VegaSpec, *, standalone: bool) -> str:
 
 # ---- the process that draws all pictures of this process (draw_charts.py)
 #
-# V8 reserves more addresses than some sites allow (``ulimit -v``), and then ends its process. So it has
-# one of its own, and a run whose charts cannot be drawn has its tables all the same.
+# V8 ends its process if it gets too few addresses (``ulimit -v``). In a process of its own it
+# cannot end the run.
 
 
 class ChartsUnavailable(TrainscaleError):
@@ -301,10 +294,9 @@ class ChartsUnavailable(TrainscaleError):
 
 @cache
 def _start_process() -> tuple[subprocess.Popen[str], IO[str]]:
-    """Return the process and its standard error."""
-    # It is open as long as the process runs.
+    # Its standard error is open as long as the process runs.
     errors = tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace")  # noqa: SIM115
-    # A session of its own: Ctrl-C ends the controller in order, which may draw the charts of what there is.
+    # A session of its own, so that charts can be drawn after Ctrl-C.
     process = subprocess.Popen(
         [sys.executable, "-P", str(Path(__file__).resolve().with_name("draw_charts.py"))],
         stdin=subprocess.PIPE,
@@ -320,7 +312,6 @@ os.register_at_fork(after_in_child=_start_process.cache_clear)  # a fork starts 
 
 
 def begin_drawing() -> None:
-    """Start the process unless it runs."""
     if _start_process()[0].poll() is not None:
         end_drawing()
         _start_process()
@@ -337,7 +328,7 @@ def end_drawing() -> None:
 
 
 def call_vl_convert(name: str, *arguments: Any) -> Any:
-    """Call vl_convert. Raises ChartsUnavailable if the process has ended, or ends at a wrong chart."""
+    """Call vl_convert. Raises ChartsUnavailable if the process has ended or ends now."""
     process, errors = _start_process()
     assert process.stdin is not None
     assert process.stdout is not None
@@ -361,7 +352,8 @@ def call_vl_convert(name: str, *arguments: Any) -> Any:
     message = ": ".join([f"the process that draws them {exit_reason}", *causes[:1]])
     limit = resource.getrlimit(resource.RLIMIT_AS)[0]
     if limit != resource.RLIM_INFINITY:
-        message += f"; its addresses are limited to {limit / 2**30:.0f} GiB (ulimit -v), and it needs more"
+        size = f"{limit / 2**30:.0f} GiB"
+        message += f"; its addresses are limited to {size} (ulimit -v), and it needs more"
     raise ChartsUnavailable(message)
 
 

@@ -16,8 +16,9 @@ FORMATS = (PNG, PDF, SVG)  # of charts as files
 class Overlay:
     """Published curves that are drawn with the series of runs.
 
-    All charts of speed-up and efficiency have them. ABSOLUTE shows them in the chart of throughput too; PER_DEVICE
-    replaces that chart by one of the throughput of a device. ``sentences`` have a citation and its address.
+    All charts of speed-up and efficiency have them. ABSOLUTE shows them in the chart of throughput
+    too; PER_DEVICE makes that chart one of the throughput of a device. ``sentences`` have a
+    citation and its address.
     """
 
     series: tuple[Series, ...] = ()

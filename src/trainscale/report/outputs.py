@@ -20,10 +20,10 @@ _GRAPH = "comparison_graph.svg"
 
 
 def write_report(directory: Path, runs: Sequence[Run], options: ReportOptions | None = None) -> str:
-    """Write every output of runs, and return why charts are missing; the empty string if they are not.
+    """Write every output of runs. Return why charts are missing, or the empty string.
 
-    The same records give the same bytes. Several runs have labels. Pages and pictures name no hosts unless ``options``
-    ask for them; the files for programs do.
+    The same records give the same bytes. Several runs have labels. Pages and pictures name
+    hosts only if ``options`` say so; the files for programs always do.
     """
     begin_drawing()
     options = options or ReportOptions()
@@ -68,11 +68,10 @@ def write_report(directory: Path, runs: Sequence[Run], options: ReportOptions | 
     return ""
 
 
-# ---- what the older scripts wrote to the current directory, and the summary that they printed at the end
+# ---- the files and the summary of the older scripts
 
 
 def make_original_files(all_series: Sequence[Series], model_names: Mapping[str, str]) -> dict[str, str]:
-    """Return the files by path."""
     configs = [series.config for series in all_series]
     log_paths = csv_json.make_series_paths(configs, lambda _: "logs", model_names)
     csv_paths = csv_json.make_series_paths(configs, csv_json.name_folder, model_names)
@@ -96,7 +95,8 @@ def list_summary_lines(all_series: Sequence[Series], files: Sequence[str]) -> li
     tables = sorted(path for path in files if path.endswith(".csv"))
     lines = ["Summary:"]
     if counts:
-        lines += [f"Completed tests on {', '.join(map(str, counts))} {kind}", "Data available in:", *tables]
+        lines.append(f"Completed tests on {', '.join(map(str, counts))} {kind}")
+        lines += ["Data available in:", *tables]
         if _GRAPH in files:
             lines.append(f"Data plotted in graph: {_GRAPH}")
     for series in all_series:

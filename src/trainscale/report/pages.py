@@ -42,8 +42,8 @@ def render_report_html(runs: Sequence[Run], overlay: Overlay, details: PageDetai
                 sizes = {"wide": chart.name, "narrow": f"{chart.name}-narrow"}
             for size, name in sizes.items():
                 spec = chart.draw(_FRAMES[size])
-                # "<" is the only character that could end the script element which carries the JSON.
-                text = json.dumps(spec, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")
+                text = json.dumps(spec, ensure_ascii=False, separators=(",", ":"))
+                text = text.replace("<", "\\u003c")  # which could end the script element
                 try:
                     static = Markup(to_svg(spec, standalone=False))
                 except ChartsUnavailable as error:

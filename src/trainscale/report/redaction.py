@@ -13,8 +13,6 @@ _COMMON = {"", "localhost", "localhost.localdomain", "127.0.0.1", "::1"}
 
 
 class Redaction:
-    """Replaces host names in texts."""
-
     def __init__(self, hosts: Iterable[Iterable[str]] = ()) -> None:
         """``hosts`` are the names of each host."""
         self._labels: dict[str, str] = {}
@@ -57,7 +55,6 @@ class Redaction:
 
 
 def make_redaction(runs: Sequence[Run]) -> Redaction:
-    """Return the redaction of all hosts that runs name."""
     hosts: list[list[str]] = []
     for run in runs:
         provenance = run.info.read_provenance()

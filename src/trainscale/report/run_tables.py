@@ -1,4 +1,4 @@
-"""Tables of a run besides its points: what it recorded and learned, how it searched; how runs differ."""
+"""Tables of runs besides their points: records, training, searches, differences."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
@@ -31,7 +31,6 @@ _MEMORY = {
 
 
 def make_machines_grid(run: RunInfo) -> Grid:
-    """Return a row for every kind of machine."""
     software, rows = describe_software(run), []
     for hardware, names in _group_hosts(run.read_provenance()).items():
         together = f"{names[0]} … {names[-1]} ({wording.format_host_count(len(names))})"
@@ -47,13 +46,8 @@ def make_datasets_grid(run: RunInfo, all_series: Sequence[Series]) -> Grid | Non
     configs = [series.config for series in all_series if series.config.data != "synthetic"]
     shapes = dict.fromkeys((config.image_size, config.image_size, config.channels) for config in configs)
     sizes = [" × ".join(map(str, shape)) for shape in shapes]
-    row = (
-        data.name or MISSING,
-        format_integer(data.classes),
-        ", ".join(sizes) or MISSING,
-        format_integer(data.train),
-        format_integer(data.valid),
-    )
+    classes, train, valid = map(format_integer, (data.classes, data.train, data.valid))
+    row = (data.name or MISSING, classes, ", ".join(sizes) or MISSING, train, valid)
     return Grid("Data sets", ("name", "class", "image size", "training", "testing"), (row,))
 
 
@@ -107,15 +101,17 @@ def _list_versions(modules: dict[str, str]) -> list[str]:
 
 def make_difference_grid(runs: Sequence[Run]) -> Grid:
     """Return what differs; the note says what is the same."""
-    frameworks = dict.fromkeys(name for run in runs for name in run.info.read_provenance().frameworks or {})
+    provenances = [run.info.read_provenance() for run in runs]
+    frameworks = dict.fromkeys(name for each in provenances for name in each.frameworks or {})
     by_run = []
-    for run in runs:
-        provenance, spec = run.info.read_provenance(), run.info.read_spec()
+    for run, provenance in zip(runs, provenances, strict=True):
+        spec = run.info.read_spec()
         machines = list((provenance.hosts or {}).values())
         if provenance.machine:
             machines.append(provenance.machine)
         configs = [series.config for series in run.series]
-        versions = {name: _list_versions(modules) for name, modules in (provenance.frameworks or {}).items()}
+        by_name = provenance.frameworks or {}
+        versions = {name: ", ".join(_list_versions(by_name.get(name, {}))) for name in frameworks}
         hardware = describe_hardware(run.info)
         has_steps = spec.steps is not None and spec.budget is None
         scopes = ["per device" if config.scaling == WEAK else "over all devices" for config in configs]
@@ -125,7 +121,7 @@ def make_difference_grid(runs: Sequence[Run]) -> Grid:
             "hosts": format_integer(max((point.hosts for point in run.points), default=1)),
             "system": _join(machine.system for machine in machines),
             "GPU driver": _join(machine.gpu_driver for machine in machines),
-            **{f"versions of {name}": ", ".join(versions.get(name, ())) for name in frameworks},
+            **{f"versions of {name}": text for name, text in versions.items()},
             "version of trainscale": provenance.trainscale or "",
             "networks": _join(find_model_title(config.model) for config in configs),
             "frameworks": _join(config.framework for config in configs),
@@ -145,14 +141,15 @@ def make_difference_grid(runs: Sequence[Run]) -> Grid:
     facts = {name: [of_run[name] for of_run in by_run] for name in by_run[0]}
     # A fact that a run did not record is an empty text.
     differing = {name: texts for name, texts in facts.items() if len({*texts} - {""}) > 1}
-    alike = wording.join_names(name for name, texts in facts.items() if name not in differing and all(texts))
+    same = [name for name, texts in facts.items() if name not in differing and all(texts)]
+    alike = wording.join_names(same)
     notes = [f"The runs recorded nothing in which they differ: {alike} are the same."]
     if differing:
         together = " A difference in speed has all these causes together." if len(differing) > 1 else ""
         notes = [f"The runs differ in {wording.join_names(differing)}.{together}"]
         notes += [f"The same in all: {alike}."] if alike else []
     notes.append("Speed-up and efficiency of a series are relative to the 1-device point of its own run.")
-    dates = [(run.info.read_provenance().date or "")[:16].replace("T", " ") for run in runs]
+    dates = [(provenance.date or "")[:16].replace("T", " ") for provenance in provenances]
     rows = []
     for name, texts in {**differing, "measured": dates}.items():
         rows.append((name, *(text or MISSING for text in texts)))
@@ -176,8 +173,9 @@ def _join(texts: Iterable[str | None]) -> str:
 def make_epoch_grids(all_series: Sequence[Series], most: int | None = None) -> list[Grid]:
     """Return a grid for each point that learns, of at most ``most`` epochs."""
     grids = []
-    points = [(series, point) for series in all_series for point in series.points]
-    for title, point, learned in [(series.title, point, point.learning) for series, point in points]:
+    points = [(series.title, point) for series in all_series for point in series.points]
+    for title, point in points:
+        learned = point.learning
         if learned is None:
             continue
         shown = epochs = learned.epochs
@@ -290,7 +288,9 @@ def make_search_grids(run: Run) -> list[Grid]:
         parts = describe_differences(race.configs)
         at_same_devices = [r for r in run.records if r.trial.short and r.trial.devices == race.devices]
         short = [record for record in at_same_devices if record.trial.config in parts]
-        speeds = {config: list_speeds(r for r in short if r.trial.config == config) for config in race.configs}
+        speeds = {}
+        for config in race.configs:
+            speeds[config] = list_speeds(r for r in short if r.trial.config == config)
         departures = [*reversed(race.departures), *race.not_started]
         fates = {departure.key: describe_departure(departure) for departure in departures}
         for config in race.running:

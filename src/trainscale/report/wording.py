@@ -1,7 +1,4 @@
-"""Phrases and sentences about points and series, and what each word in the outputs means.
-
-Every output takes its sentences from here, so that the tables, the page and results.json agree.
-"""
+"""Phrases and sentences about points and series, which all outputs take from here."""
 
 import tomllib
 from collections import defaultdict
@@ -67,7 +64,8 @@ def describe_learning(series: Series) -> str:
     parts = [f"{accuracy} of validation {point.unit} right after {epochs}"]
     target = learning.to_accuracy
     if target and target.seconds:
-        parts.append(f"{target.target:g} after {numbers.format_duration(target.seconds.mean)} of training")
+        duration = numbers.format_duration(target.seconds.mean)
+        parts.append(f"{target.target:g} after {duration} of training")
     hardware = f" on {format_devices_and_hosts(point)}" if len(series.points) > 1 else ""
     return ", ".join(parts) + hardware
 
@@ -136,7 +134,6 @@ def join_names(names: Iterable[str]) -> str:
 
 
 def name_few(names: Sequence[str]) -> str:
-    """Return one or two names, otherwise how many there are."""
     return join_names(names) if len(names) < 3 else f"{len(names)} series"
 
 
