@@ -120,11 +120,10 @@ def remove(options: Namespace) -> int:
         raise InputError(f"env remove: there are no environments in {folder}")
     _check_names(names, list(existing), "remove")
     for name in names:
-        folder, outcome = existing[name].folder, "a link; its target stays"
+        folder = existing[name].folder
         is_link = folder.is_symlink()
         size = environments.remove(existing[name])
-        if not is_link:
-            outcome = format_decimal_size(size)
+        outcome = "a link; its target stays" if is_link else format_decimal_size(size)
         print(f"removed {name}: {outcome}, {folder}")
     return 0
 

@@ -60,10 +60,8 @@ def main(argv: list[str]) -> int:
     for name, section in ((name, section) for name, of_file in sections.items() for section in of_file):
         epochs = [row for row in section.epochs if row.epoch % options.every == 0 or row is section.epochs[-1]]
         if epochs and options.metrics is not None:
-            valid: dict[str, float] = {}
-            for row in section.epochs:
-                valid |= {**row.train, **row.valid}
-            metrics = _split_names(options.metrics, list(valid), f"metric in {name}")
+            valid = [metric for row in section.epochs for metric in (*row.train, *row.valid)]
+            metrics = _split_names(options.metrics, [*dict.fromkeys(valid)], f"metric in {name}")
             for index, row in enumerate(epochs):
                 train = {metric: row.train[metric] for metric in metrics if metric in row.train}
                 validation = {metric: row.valid[metric] for metric in metrics if metric in row.valid}

@@ -23,11 +23,9 @@ _WARNING = (signal.SIGUSR1, signal.SIGUSR2)
 def interrupt_on_signals(ends_process: bool = True) -> Iterator[None]:
     """Raise KeyboardInterrupt at a signal to terminate, and when Slurm warns of the end.
 
-    With ``ends_process``, a second signal or Ctrl-C ends this process within a second. What it
-    started ends with it, because its connections close.
-
-    An ignored signal stays ignored, as under nohup. Only the main thread can handle signals: in
-    other threads they stay as they are.
+    With ``ends_process``, a second one ends this process within a second, and with it what it
+    started, because its connections close. An ignored signal stays ignored, as under nohup. Only
+    the main thread can handle signals: in other threads they stay as they are.
     """
     if threading.current_thread() is not threading.main_thread():
         yield

@@ -71,7 +71,6 @@ class PageDetails:
 
 def choose_charted(runs: Sequence[Run]) -> list[Series]:
     """Return the series that charts show: all, or the fastest."""
-
     all_series = [series for run in runs for series in select_series_in_full(run)]
     speeds = {}
     for series in all_series:
