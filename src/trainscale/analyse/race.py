@@ -146,9 +146,7 @@ def replay_races(
     for (devices, _), configs in sorted(groups.items(), key=lambda item: item[0][0]):
         not_started = tuple(Departure(c, 0, reasons[c]) for c in configs if c in reasons)
         entries = []
-        for config in configs:
-            if config in reasons:
-                continue
+        for config in (config for config in configs if config not in reasons):
             tried = short[config, devices]
             measured = [record for record in tried if is_measured(record)]
             failed = [record for record in tried if not is_measured(record)]

@@ -425,7 +425,6 @@ def compute_training_seconds(record: TrialRecord, epochs: int | None = None) -> 
 
 
 def count_epochs_to(record: TrialRecord, target: float) -> int | None:
-    """Return the first epoch that reached an accuracy."""
     accuracies = (epoch.valid_accuracy for epoch in record.epochs)
     return next((number for number, reached in enumerate(accuracies, 1) if reached >= target), None)
 

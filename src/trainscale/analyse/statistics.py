@@ -123,10 +123,9 @@ class Estimate:
 
 
 def make_estimate(interval: Interval, repeats: int, is_sequential: bool) -> Estimate:
-    half = interval.half_width
-    if half is None or repeats < LEAST_REPEATS:
-        return Estimate(interval.mean, repeats, None, is_sequential)
-    error = half / student_t(_QUANTILE, repeats - 1) / interval.mean
+    error, half = None, interval.half_width
+    if half is not None and repeats >= LEAST_REPEATS:
+        error = half / student_t(_QUANTILE, repeats - 1) / interval.mean
     return Estimate(interval.mean, repeats, error, is_sequential)
 
 

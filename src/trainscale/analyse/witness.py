@@ -131,8 +131,8 @@ def apply_verdict(record: TrialRecord, expectation: Expectation | str) -> TrialR
     record = replace(record, witness=verdict)
     if verdict.state != REFUTED:
         return record
-    hosts = {rank.rank: rank.host for rank in record.ranks} if record.hosts > 1 else {}
-    host = "" if verdict.rank is None else hosts.get(verdict.rank, "")
+    ranks = record.ranks if record.hosts > 1 else ()
+    host = next((rank.host for rank in ranks if rank.rank == verdict.rank), "")
     message = f"{verdict.reason} (rank {verdict.rank} is on {host})" if host else verdict.reason
     return replace(record, status=REFUTED, failure=Failure(REFUTED, message, verdict.rank, host=host))
 
@@ -408,8 +408,8 @@ def _check_random_samples(trial: _Trial, expectation: Expectation) -> None:
 def find_sample_problem(batch: int, ranks: Sequence[SeenByRank]) -> str | None:
     """Return the first problem of the samples of the ranks, or None.
 
-    No sample comes twice in the first epoch. Finished epochs have the right number on every rank, and no two ranks
-    the same. Where no sample is left over, the sum of hashes shows that each came once.
+    No sample comes twice in the first epoch. In finished epochs every rank has the right number, and no two
+    have the same. Where no sample is left over, the sum of hashes shows that each came once.
     """
     import numpy as np
 

@@ -20,7 +20,6 @@ from ..worker.events import FrameworkFacts
 from ..worker.job import Measure
 from ..worker.type_aliases import JsonObject
 
-_DEFAULT_FOLDER = Path("runs")
 _LEAST_STEPS, _SHORTER = 10, 5  # a short trial has a fifth of the steps, but no fewer than these
 _PORT_TRIES = 3
 _FOR_SLURM = ("nodes", "partition", "time", "account", "gres", "sbatch")  # settings
@@ -119,7 +118,7 @@ def choose_directory(output: Path | None, fresh: bool, plan: Plan, spec: JsonObj
         names = list(dict.fromkeys(config.model for config in plan.configs))
         text = "-".join(names) if len(names) < 4 else f"{len(names)}-models"
         text = "".join(letter if letter.isalnum() or letter in "-_" else "-" for letter in text)[:60]
-        output = _DEFAULT_FOLDER / f"{text}-{compute_digest(spec)[:6]}"
+        output = Path("runs") / f"{text}-{compute_digest(spec)[:6]}"
     number, directory = 1, output
     while fresh and directory.is_dir() and any(directory.iterdir()):
         number += 1
