@@ -1,4 +1,4 @@
-"""The hosts of one trial, parity check, inspection or launched program, while they are connected.
+"""The hosts of one trial, check or program, while they are connected.
 
     with launcher.connect(hosts) as connected:
         ports = connected.find_ports({"node1": 2, "node2": 1})
@@ -163,7 +163,7 @@ class ConnectedHosts(EventReader):
         return self._note_errors(ports)
 
     def _note_errors(self, answers: Mapping[str, Answer | HostError]) -> dict[str, Answer]:
-        """Return the other answers. Unless errors are tolerated, raise the first that is a cause."""
+        """Return the other answers, or raise the first error that is a cause."""
         others: dict[str, Answer] = {}
         for host, answer in answers.items():
             if isinstance(answer, HostError):

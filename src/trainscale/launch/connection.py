@@ -180,7 +180,7 @@ class KeeperConnection(ABC):
                 answer = self._await(Bootstrap, deadline)
             if answer.error:
                 raise self._explain(answer.error)
-        # Bound the difference of the clocks: the host reads its own between question and answer.
+        # The host reads its clock between question and answer.
         bounds = []
         for _ in range(5):
             before = time.time()
@@ -252,7 +252,7 @@ class KeeperConnection(ABC):
 
 
 class PipeConnection(KeeperConnection):
-    """A keeper behind the pipes of a command. ``become_ready`` starts it: of many hosts, not all at once."""
+    """A keeper behind the pipes of a command, which ``become_ready`` starts."""
 
     _input: IO[bytes]
     output: IO[bytes]
@@ -275,7 +275,7 @@ class PipeConnection(KeeperConnection):
             except HostError:
                 self.stop(0.0)
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115
-        # A session of its own: Ctrl-C reaches only the controller, which then ends it in order.
+        # A session of its own: Ctrl-C reaches only the controller.
         try:
             self._process = subprocess.Popen(
                 self._command,

@@ -360,7 +360,7 @@ def run_programs(
                     run.update(received)
             if not run.is_over:  # the keepers assumed that this machine was dead
                 run.fail(_LOST, "the hosts ended their programs: they had no sign of life from here")
-            # Let the others end by themselves, then send a signal. The keepers end those that do not.
+            # Let the others end by themselves, then by a signal, then by their keepers.
             _wait(connected, run, _SECONDS_AFTER_FAILURE if run.failure else _SECONDS_AFTER_WORKERS)
             if connected.is_open and run.running:
                 labels = ", ".join(program.label for program in run.running)

@@ -1,4 +1,4 @@
-"""Explains why a keeper could not be started on a host, from what ssh, mpirun, a shell or Python printed.
+"""Explains why a keeper could not be started, from what ssh, mpirun, a shell or Python printed.
 
 The part of a reason before its first colon is short enough for a table.
 """
@@ -79,7 +79,7 @@ _KNOWN: tuple[tuple[str, str, str], ...] = (
 
 
 def explain_ssh_error(output: str, host: str, folder: str = "its folder") -> HostError:
-    """Explain the ``output`` in place of a keeper's answer. ``folder`` gets the copy of the worker."""
+    """``output`` came in place of a keeper's answer; ``folder`` is for the worker."""
     for pattern, reason, remedy in _KNOWN:
         match = re.search(pattern, output)
         if match:

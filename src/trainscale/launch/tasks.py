@@ -1,4 +1,4 @@
-"""Runs roles of the worker on hosts, also those that compute the numbers of a parity check or a witness."""
+"""Runs roles of the worker on hosts, such as the numbers of a parity check or a witness."""
 
 import base64
 import json
@@ -120,7 +120,7 @@ def compute_numbers(
 FP64, FP32 = "fp64", "fp32"
 STEPS = 3
 BATCH = 4  # samples, so that batch norm has something to average over
-# A hundred times the default: even a parameter without gradient (a bias before batch norm) changes.
+# Large: even a parameter without gradient (a bias before batch norm) changes.
 WEIGHT_DECAY = 0.01
 VERSION = 3  # of the numbers that a framework computes; part of the cache's key
 PARITY_SECONDS = 1200.0

@@ -1,4 +1,4 @@
-"""What more devices than were measured would bring, with an interval, or why that would be a guess.
+"""What more devices would bring, with an interval, or why that would be a guess.
 
 The law: with every further doubling, the logarithm of the efficiency changes as it did between the last two points.
 Its interval comes from the errors of published curves, continued from their first points, in units of the steepest

@@ -62,11 +62,11 @@ class Launcher(ABC):
     def connect(
         self, hosts: Sequence[str], seconds: float = READY_SECONDS, tolerates_errors: bool = False
     ) -> ConnectedHosts:
-        """Start a keeper on every host; the context manager waits for them and ends them."""
+        """The context manager waits for the keepers and ends them."""
         return ConnectedHosts(self, hosts, seconds, tolerates_errors)
 
     def find_end(self) -> str:
-        """Return why the cluster has taken the hosts back, if it has, after a failed trial."""
+        """After a failed trial, return why the cluster took the hosts back, if it did."""
         return "" if self.local else find_end_of_own_job(os.environ)
 
     def close(self) -> None:

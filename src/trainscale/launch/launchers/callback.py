@@ -112,7 +112,7 @@ class CallbackLauncher(Launcher):
 
 
 class CallbackSession:
-    """A running command, shared by the connections to its keepers; the last to stop ends it."""
+    """A running command. The last of its connections to stop ends it."""
 
     def __init__(self, launcher: CallbackLauncher, hosts: list[str]) -> None:
         address, token = launcher.controller_address(), secrets.token_hex(16)

@@ -69,7 +69,7 @@ class RendezvousFile:
                 path.unlink()
 
     def read(self) -> list[CallbackEndpoint]:
-        """Return an endpoint for each address of rank 0; none while there is no valid file."""
+        """Return each address of rank 0; none while there is no valid file."""
         flags = os.O_RDONLY | os.O_NOFOLLOW
         for path in self.paths:
             with suppress(OSError, ValueError, KeyError), os.fdopen(os.open(path, flags)) as file:
@@ -153,7 +153,7 @@ class InsideMpiLauncher(LeasedHostsLauncher):
         process.stop()
 
     def choose_hosts(self, callers: Sequence[Caller]) -> list[tuple[Host, Caller]]:
-        """Return a host for each machine, with a slot for each process; the first serves it."""
+        """Return each machine, with a slot for each process; the first serves it."""
         self._rendezvous.remove()
         own_addresses = set(list_addresses().values())
         machines: dict[tuple[str, str], list[Caller]] = {}

@@ -1,4 +1,4 @@
-"""Launchers whose cluster chooses the hosts and leases them for the whole run: YARN, Ray, and an mpirun around us.
+"""Launchers whose cluster leases the hosts for the whole run: YARN, Ray, and an mpirun around us.
 
 One command gets the hosts. On each, a keeper calls back and stays. The token is valid until all have called.
 A lost connection is a lost host; closing the connections ends everything on the hosts.

@@ -16,7 +16,7 @@ class LocalLauncher(PipeLauncher):
 
     @classmethod
     def find_hosts(cls, experiment: Experiment, environment: Mapping[str, str]) -> HostList:
-        """Return no hosts. The experiment must name none, and no Python that is missing here."""
+        """The experiment must name no hosts, and no Python that is missing here."""
         hosts = experiment.cluster.hosts
         if hosts:
             reason = f"it uses only this machine, and {hosts} names hosts"

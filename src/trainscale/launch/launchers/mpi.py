@@ -1,4 +1,4 @@
-"""The MPI launcher: for each trial one mpirun of Open MPI or MPICH starts a keeper on each host, and they call back.
+"""The MPI launcher: for each trial, an mpirun of Open MPI or MPICH starts the keepers, which call back.
 
 Training does not use MPI. mpirun reaches the hosts by the user's ssh, as the ssh launcher does.
 """
@@ -119,7 +119,7 @@ class OpenMpi(MpiImplementation):
         if ssh_wrapper:
             # Its parts on the hosts look for this program too; any will do: true.
             options += self._make_runtime_option("plm_rsh_agent", f"{ssh_wrapper} : true")
-            # Hosts need not reach each other by ssh, and their output and their end are known here.
+            # Hosts need not reach each other by ssh; their output and end are known here.
             options += self._make_runtime_option("plm_rsh_no_tree_spawn", "1")
             options += self._make_runtime_option("orte_leave_session_attached", "1")
         if network:
@@ -145,12 +145,12 @@ class Mpich(MpiImplementation):
 
     def list_options(self, hosts: list[str], address: str, ssh_wrapper: str | None, network: str) -> list[str]:
         launcher = ["-launcher", "ssh", "-launcher-exec", ssh_wrapper] if ssh_wrapper else []
-        # The hosts may not know the name of this machine, and need not know its whole environment.
+        # Hosts may not know this machine's name, and need not know its environment.
         own = ["-localhost", address, "-bind-to", "none", "-prepend-rank", "-genvlist", CALLBACK_VARIABLE]
         return [*launcher, *own, "-hosts", ",".join(hosts), "-ppn", "1"]
 
     def list_part_options(self, hosts: list[str]) -> list[str]:
-        # By default it enters the current folder, and fails on a host that has none of that name.
+        # By default it enters the current folder, which a host may lack.
         return ["-n", str(len(hosts)), "-wdir", "/"]
 
 
@@ -190,7 +190,7 @@ class MpiLauncher(UsesSsh, CallbackLauncher):
 
     @cached_property
     def ssh_wrapper(self) -> str | None:
-        """Write the script that mpirun calls in place of ssh; inside a Slurm job, mpirun calls srun."""
+        """Write what mpirun calls in place of ssh; inside a Slurm job, it calls srun."""
         if is_inside_slurm(os.environ):
             return None
         folder = tempfile.gettempdir()

@@ -1,4 +1,4 @@
-"""The Slurm launcher, inside an allocation: one srun starts a keeper on each host of a trial, and they call back."""
+"""The Slurm launcher, inside an allocation: for each trial, an srun starts the keepers, which call back."""
 
 import os
 import re

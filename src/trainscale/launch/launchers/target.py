@@ -80,7 +80,7 @@ def run_once_inside_mpi(arguments: Sequence[str], main: Callable[[InsideMpiLaunc
     from .inside_mpi import InsideMpiLauncher, RendezvousFile, serve_as_host
 
     rendezvous = RendezvousFile.of(world, arguments)
-    # What it starts is no process of the MPI job, and uses all cores, without Open MPI's terminal.
+    # What it starts is not in the MPI job, and uses all cores, without Open MPI's terminal.
     for name in [name for name in os.environ if name.startswith(MPI_PREFIXES)]:
         del os.environ[name]
     os.environ["TTY_COMPATIBLE"] = "0"

@@ -238,7 +238,7 @@ class YarnLauncher(LeasedHostsLauncher):
     # ---- the end
 
     def release_hosts(self, process: LauncherProcess, complete: bool) -> None:
-        """Wait for the client, which ends with the containers. Without any, kill the application."""
+        """Wait for the client to end with its containers, or kill the application."""
         self.read_output(process)
         has_ended = process.has_ended
         if not has_ended and (complete or self._has_lost_containers):

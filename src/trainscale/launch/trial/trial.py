@@ -162,7 +162,7 @@ def find_loopback_interface() -> str | None:
 
 
 class PortTaken(Exception):
-    """Another program took a port that had been free: choose other ports and start again."""
+    """Another program took a port that had been free; other ports may be."""
 
 
 def supervise_trial(
@@ -239,7 +239,7 @@ def build_record(state: TrialState, started: str, seconds: float) -> TrialRecord
     samples = []
     for rank, report in reports:  # with what only the keeper knows
         peak, note, allocated = rank.gpu.peak_bytes, rank.gpu.note, report.sample.device_peak_bytes
-        # The driver, asked five times a second, may miss what an allocator returns at once.
+        # The driver may miss what an allocator returns at once.
         if peak is not None and allocated is not None and peak < allocated:
             seen = f"saw {peak} bytes where the allocator once had {allocated}"
             note, peak = f"NVML, asked five times a second, {seen}", None
@@ -287,7 +287,7 @@ class RankLogs:
                 file.close()
 
     def write(self, rank: int, text: str) -> None:
-        """If a line cannot be written, as on a full disk, ``notes`` says so, and the rest is left out."""
+        """If a line cannot be written, ``notes`` says so, and the rest is left out."""
         if self._folder is None or self.notes:
             return
         path = self._folder / f"{self._trial.key}.rank{rank}.log"

@@ -349,7 +349,7 @@ def find_differences(a: Side, b: Side) -> tuple[Difference, ...]:
         if ours != theirs:
             differences.append(Difference("hosts", f"hosts of {count} devices", ours, theirs))
             break
-    # One framework trains the same network unless a check doubts one side; two do only if both are proven.
+    # One framework trains one network unless a check doubts a side; two do if both are proven.
     is_one_framework = a.config.framework == b.config.framework
     parities = {a.parity, b.parity}
     if (len(parities) > 1 and parities - {PROVEN, UNCHECKED}) if is_one_framework else parities != {PROVEN}:

@@ -42,7 +42,7 @@ _ACCELERATORS = {"Gaudi": "gaudi", "Ascend 910": "ascend"}  # every other publis
 
 @dataclass(frozen=True)
 class Side:
-    """A series with what was recorded about where and how it was measured. Older journals recorded less."""
+    """A series with where and how it was measured, as far as its journal says."""
 
     source: str  # as the person named it
     title: str
@@ -212,7 +212,7 @@ def _make_side(source: str, run: RunInfo, series: Series, other_cores: Mapping[i
     def join(texts: Sequence[str | None]) -> str:
         return ", ".join(sorted({text for text in texts if text}))
 
-    # Names and numbers of hosts are no part of what is compared: hosts of one kind are comparable.
+    # Names and numbers of hosts do not count: hosts of one kind are comparable.
     host_gpus = [
         " and ".join(f"{machine.gpus.count(name)} × {name}" for name in sorted(set(machine.gpus))) or "none"
         for machine in machines

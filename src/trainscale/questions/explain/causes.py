@@ -1,4 +1,4 @@
-"""The causes by which a step on several devices takes longer than the work alone, and the share of each.
+"""Why a step on several devices takes longer than the work alone, and the share of each cause.
 
 A point is compared with one device, the same devices without exchange, and fewer devices on one host. The level of a
 cause is the seconds of a step with it and all causes before it; a part of the step is the difference of two levels.
@@ -233,7 +233,7 @@ def compute_levels(sources: Sources, means: Mapping[str, RunMean]) -> dict[str, 
     assert point is not None
     devices, near_devices = sources.devices, sources.near_devices
 
-    # A worker with a parameter server does not work alone. Under strong scaling, a device has fewer samples.
+    # A worker with a server does not work alone. Under strong scaling, a device has fewer samples.
     work = None
     if one is not None and not (sources.has_servers and sources.one_device_exchanges and apart is not None):
         share = sources.config.batch_per_device(devices) / sources.config.batch_per_device(1)

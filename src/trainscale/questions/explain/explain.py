@@ -301,7 +301,7 @@ def _decide_verdict(
         return UNKNOWN
     if work is not None and 1 - work.share < SMALL_LOSS:
         return NOTHING
-    # With several parts, one of them may look large by chance where the whole loss may be nothing.
+    # One of several parts may look large by chance where the whole loss may be nothing.
     if not main.stands_out or (loss is not None and loss.low is not None and loss.low <= 0):
         return NOISE
     if COMMUNICATION in main.causes and exchange is not None and work is not None:

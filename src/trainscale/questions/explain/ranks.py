@@ -1,4 +1,4 @@
-"""Ranks that are slower than the others, and why: a core that they do not get whole, or a limited GPU clock.
+"""Ranks that are slower than the others, by a core that they share or a limited GPU clock.
 
 Only ranks that do not wait for each other show which is slow, and its share of a core. A smaller share also slows its
 part of the exchange, which step times do not tell from a slow exchange.
@@ -27,12 +27,12 @@ _EXPLAINED = 0.5  # of the variance that a change must explain: a drift or singl
 _SHARE_OF_REPEATS = 0.5  # in which the change must be seen
 
 _BUSY = 2 / 3  # of its share, used in the point itself
-# A rank that another program keeps off its core is ready to run meanwhile; one that is stopped is not.
+# A rank that lacks its core is ready to run meanwhile; one that is stopped is not.
 _READY = 0.5  # of the time in which it does not run
 _HELD_UP = 0.15  # of the window: a rank that waits longer for a core is not slow by its device alone
 
 _LOW_CLOCK = 0.95  # of the others': a GPU below it runs slower than theirs
-# A GPU leaves its highest clock for moments under any load. Less than these is not worth a sentence.
+# A GPU leaves its highest clock for moments under any load.
 _LEAST_LIMITED = 0.1  # of the window, in which something limits the clocks
 _HIGH_CLOCK = 0.97  # of the highest clock
 

@@ -1,4 +1,4 @@
-"""A scaling study of a run: its ladders by work, the knee of each, and what a training costs at every size."""
+"""A scaling study of a run: its ladders, their knees, and what a training costs at every size."""
 
 from __future__ import annotations
 
