@@ -14,7 +14,6 @@ from rich.console import Console
 from ..analyse.throughput import parse_price
 from ..errors import InputError
 from ..questions.explain.text import list_closing_verdicts
-from ..questions.published.curves import PREFIX, find_curve
 from ..record.decoding import remove_unprintable
 from ..record.journal import RUN
 from ..report import check_can_report, run_tables
@@ -49,11 +48,14 @@ def main(argv: list[str]) -> int:
     options = parser.read(argv)
     if options.normalise and not options.overlay:
         raise InputError("--normalise: valid together with --with published:ID")
+    curves = []
     for name in options.overlay:
+        from ..questions.published.curves import PREFIX, find_curve
+
         if not name.startswith(PREFIX):
             valid = f"a published curve, {PREFIX}ID; trainscale published lists them"
             raise InputError(f"--with {name}: valid: {valid}")
-    curves = [find_curve(name, "--with") for name in options.overlay]
+        curves.append(find_curve(name, "--with"))
     price = None if options.price is None else parse_price(options.price)
     runs = _read_runs(options.directories, options.label)
     runs = [run.with_accuracy(options.until_accuracy) for run in runs]

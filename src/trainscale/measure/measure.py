@@ -34,11 +34,9 @@ from ..worker.events import FrameworkFacts
 from ..worker.frameworks.catalog import FRAMEWORKS
 from ..worker.inspection.host import HostFacts
 from ..worker.inspection.probe import ProbeRequest, run_probes
-from .batches import settle_batches
 from .context import RunContext, choose_directory, make_spec, run_trial, select_configs
 from .expectations import Expectations
 from .order import NextTrial, choose_next_trial, make_unmeasured, skip_for_memory
-from .parity import list_unproven, prove
 
 if TYPE_CHECKING:
     from ..launch.launchers.inside_mpi import InsideMpiLauncher
@@ -128,21 +126,26 @@ def measure_experiment(
 def _measure_until_interrupted(context: RunContext, journal: Journal, view: RunView) -> str | None:
     try:
         if any(config.batch == AUTO for config in context.plan.configs):
+            from .batches import settle_batches
+
             context = settle_batches(context, journal, view.show_message)
         if not context.plan.configs:  # nothing fits
             return None
         experiment = context.plan.experiment
-        configs = context.usable_plan.configs
-        if experiment.safety.parity:
-            verdicts = prove(context, configs, view.show_message)
-            doubts = [verdict for verdict in verdicts if verdict.warning]
-            for verdict in doubts:
-                view.warn(f"{verdict.framework} {verdict.model}: {verdict.warning}")
-            if verdicts and not doubts:
-                models = ", ".join(dict.fromkeys(verdict.model for verdict in verdicts))
-                view.show_message(f"parity: all frameworks train the same {models}")
-        else:
-            verdicts = list_unproven(configs, "--no-parity left the check out")
+        configs, verdicts = context.usable_plan.configs, []
+        if len({(config.framework, config.layout) for config in configs}) > 1:
+            from .parity import list_unproven, prove
+
+            if experiment.safety.parity:
+                verdicts = prove(context, configs, view.show_message)
+                doubts = [verdict for verdict in verdicts if verdict.warning]
+                for verdict in doubts:
+                    view.warn(f"{verdict.framework} {verdict.model}: {verdict.warning}")
+                if verdicts and not doubts:
+                    models = ", ".join(dict.fromkeys(verdict.model for verdict in verdicts))
+                    view.show_message(f"parity: all frameworks train the same {models}")
+            else:
+                verdicts = list_unproven(configs, "--no-parity left the check out")
         write_parity(journal.directory, verdicts)
         if experiment.measurement.search:
             excluded = find_failed_parity(context.plan.points, verdicts)

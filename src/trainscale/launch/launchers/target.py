@@ -12,7 +12,6 @@ from ...cluster.allocation import MPI, choose_launcher, find_mpi_world
 from ...cluster.hosts import HostAccess, HostList, select_first_hosts
 from ...errors import InputError, explain_unknown
 from ...spec.experiment import Experiment
-from ...worker.keeper.program import MPI_PREFIXES
 from .base import Launcher
 
 if TYPE_CHECKING:
@@ -77,6 +76,7 @@ def run_once_inside_mpi(arguments: Sequence[str], main: Callable[[InsideMpiLaunc
     world = find_mpi_world(os.environ)
     if world is None:
         return main(None)
+    from ...worker.keeper.program import MPI_PREFIXES
     from .inside_mpi import InsideMpiLauncher, RendezvousFile, serve_as_host
 
     rendezvous = RendezvousFile.of(world, arguments)
