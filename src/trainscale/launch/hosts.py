@@ -136,7 +136,8 @@ def choose_network(
         named = [str(info[4][0]) for info in socket.getaddrinfo(host.address, None, socket.AF_INET)]
     except (OSError, UnicodeError):
         named = []
-    by_address = {address: name for name, address in addresses.items() if not address.startswith("127.")}
+    pairs = [(address, name) for name, address in addresses.items()]
+    by_address = {address: name for address, name in pairs if not address.startswith("127.")}
     for candidate in (*named, reached_at, *by_address):
         if candidate in by_address:
             return candidate, by_address[candidate]

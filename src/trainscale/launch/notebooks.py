@@ -108,7 +108,9 @@ def open_notebook(target: JupyterTarget, request: NotebookRequest, port: int) ->
 
         is_here = not (target.host or target.slurm)
         # ssh must know the path of the socket before there is one; the path must be short.
-        there = folder / "server" if is_here else Path(f"/tmp/trainscale-notebook-{secrets.token_hex(8)}")
+        there = folder / "server"
+        if not is_here:
+            there = Path(f"/tmp/trainscale-notebook-{secrets.token_hex(8)}")
         forwarding, host = f"{_LOOPBACK}:{port}:{there}/socket", target.host
         request = replace(request, token=token, folder=str(there), port=port if is_here else 0)
         answer = _send(request, start(target.make_command(forwarding)))

@@ -157,7 +157,8 @@ def find_problems(survey: Survey, given: Mapping[str, str]) -> list[Finding]:
     busy = [name for name, pressure in pressures.items() if pressure > _BUSY_PRESSURE]
     if busy:
         share = f"up to {max(pressures.values()):.0f} % of the time something waits for a core"
-        warnings.append((f"{describe_hosts(busy, len(usable))}: busy, {share}", "results will be noisy"))
+        slowed = describe_hosts(busy, len(usable))
+        warnings.append((f"{slowed}: busy, {share}", "results will be noisy"))
     return [*problems, *(Finding(problem, remedy, is_serious=False) for problem, remedy in warnings)]
 
 

@@ -45,6 +45,11 @@ def run_host_tasks(
     connected: ConnectedHosts, tasks: Mapping[str, Sequence[Task]], seconds: float
 ) -> dict[str, list[TaskAnswer] | HostError]:
     """Run the tasks of every host, whose ranks count from 0."""
+
+    def give_up(host: str) -> None:
+        stderr = find_last_line(connected.connections[host].stderr_text())
+        connected.errors.setdefault(host, HostError(host, stderr or "it stopped answering"))
+
     usable = {host: host_tasks for host, host_tasks in tasks.items() if host not in connected.errors}
     connected.start([task for host_tasks in usable.values() for task in host_tasks], seconds)
     answers = {host: [TaskAnswer() for _ in host_tasks] for host, host_tasks in usable.items()}
@@ -54,8 +59,7 @@ def run_host_tasks(
         for received in connected.poll():
             host, event = received.host, received.event
             if isinstance(event, HostLost):
-                reason = find_last_line(connected.connections[host].stderr_text()) or "it stopped answering"
-                connected.errors.setdefault(host, HostError(host, reason))
+                give_up(host)
                 pending.discard(host)
             elif isinstance(event, Deadline):
                 pending.discard(host)
@@ -68,8 +72,7 @@ def run_host_tasks(
                 elif not isinstance(event, LogLine):
                     answer.events.append(event)
     for host in pending:
-        stderr = find_last_line(connected.connections[host].stderr_text())
-        connected.errors[host] = HostError(host, stderr or "it stopped answering")
+        give_up(host)
     return {host: connected.errors.get(host) or answers[host] for host in tasks}
 
 

@@ -89,12 +89,14 @@ class LeasedHostsLauncher(Launcher):
 
     def choose_hosts(self, callers: Sequence[Caller]) -> list[tuple[Host, Caller]]:
         """Return the hosts, sorted by address. Containers of one machine get unique names."""
-        # 10.0.0.9 comes before 10.0.0.10.
-        addresses = [caller.address for caller in callers]
-        numbers = {address: [int(number) for number in re.findall(r"\d+", address)] for address in addresses}
+
+        def order(caller: Caller) -> tuple[list[int], str, int]:  # 10.0.0.9 comes before 10.0.0.10
+            numbers = [int(number) for number in re.findall(r"\d+", caller.address)]
+            return numbers, caller.hostname, caller.index
+
         counts = Counter(caller.hostname for caller in callers)
         taken, chosen = set(counts), []
-        for caller in sorted(callers, key=lambda each: (numbers[each.address], each.hostname, each.index)):
+        for caller in sorted(callers, key=order):
             name = caller.hostname
             if counts[name] > 1:
                 name = next(alias for number in count(1) if (alias := f"{name}-{number}") not in taken)

@@ -255,7 +255,8 @@ class YarnLauncher(LeasedHostsLauncher):
             limit = _PROGRAM_SECONDS
             if not self.client.is_reachable():
                 limit = _KILL_SECONDS
-                _print(f"no ResourceManager answers over HTTP; trying for {limit:.0f} s to end {self.id}")
+                attempt = f"trying for {limit:.0f} s to end {self.id}"
+                _print(f"no ResourceManager answers over HTTP; {attempt}")
             if _try_command(limit, self.client.yarn, "application", "-kill", self.id):
                 process.wait(_END_SECONDS)
             else:
