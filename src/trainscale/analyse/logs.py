@@ -173,13 +173,14 @@ class _Run:
         steps = []
         for step, rows in sorted(self.steps.items()):
             names = dict.fromkeys(name for row in rows for name in row.extras)
+            extras = {name: [row.extras[name] for row in rows if name in row.extras] for name in names}
             combined = StepRow(
                 step=step,
                 workers=len(rows),
                 images_per_second=math.fsum(row.images_per_second for row in rows),
                 uncertainty=math.hypot(*(row.uncertainty or 0.0 for row in rows)),
                 jitter=math.hypot(*(row.jitter or 0.0 for row in rows)),
-                extras={name: fmean(row.extras[name] for row in rows if name in row.extras) for name in names},
+                extras={name: fmean(values) for name, values in extras.items()},
             )
             steps.append(combined)
         if self.totals:

@@ -326,8 +326,9 @@ def _check_updates(trial: _Trial) -> None:
     counts = [server.updates for server in trial.record.servers if server.updates is not None]
     if config.strategy == "ps-async" and counts and witnesses:
         closing = sum(len(witness.closing_losses) for witness in witnesses.values())
-        resident = [rank.resident_steps + RESIDENT_WARMUP for rank in trial.record.ranks if rank.resident_steps]
-        sent = next(iter(witnesses.values())).updates + closing + sum(resident)
+        ranks = [rank for rank in trial.record.ranks if rank.resident_steps]
+        resident = sum(rank.resident_steps + RESIDENT_WARMUP for rank in ranks)
+        sent = next(iter(witnesses.values())).updates + closing + resident
         for count in counts:
             words = f"a server has counted {count} updates, where {sent} gradients were sent"
             trial.add("updates that the servers counted", None, abs(count - sent), 0.0, words)

@@ -100,7 +100,8 @@ def find_expectation_file(plan: Plan, trial: Trial) -> Path:
     files: list[Any] = []  # what changes when another data set lies in the same place
     if plan.dataset.is_real:
         with suppress(OSError):
-            entries = sorted((entry.name, entry.stat()) for entry in Path(plan.dataset.directory).iterdir())
+            folder = Path(plan.dataset.directory)
+            entries = sorted((entry.name, entry.stat()) for entry in folder.iterdir())
             files += [[name, state.st_size, state.st_mtime_ns] for name, state in entries]
         facts = plan.dataset.facts
         files += [plan.dataset.directory, facts.train, facts.valid]

@@ -182,7 +182,8 @@ def choose_point(points: Mapping[PointKey, Repeated], target: float) -> PointKey
             # What one more repeat takes from the variance of the mean.
             gain = math.inf if error is None else error**2 / (repeats + 1)
             gains[key] += gain / points[key].device_seconds
-    candidates = [key for key in points if gains.get(key) and (points[key].speed.repeats or 0) < MOST_REPEATS]
+    useful = [key for key in points if gains.get(key)]
+    candidates = [key for key in useful if (points[key].speed.repeats or 0) < MOST_REPEATS]
     return max(candidates, key=lambda key: gains[key], default=None)
 
 

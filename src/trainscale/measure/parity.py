@@ -207,7 +207,7 @@ def compare(reference: NumberPair, other: NumberPair) -> tuple[Check, ...]:
     def check_count(name: str, a: int, b: int) -> Check:
         return Check(name, float(abs(a - b)), 0.0, f"{b:,} against {a:,}")
 
-    # The last values are tolerances: relative differences. docs/method.md has the figures of all frameworks.
+    # Tolerances are relative. docs/method.md has the figures of all frameworks.
     return (
         check_count("parameters", exact.parameters, double.parameters),
         check_count("multiply-adds", exact.macs, double.macs),
@@ -327,7 +327,8 @@ def _check_pixels(numbers: ParityNumbers) -> list[Check]:
     difference, wrong_labels = numbers.arrays["pixels"]
     if wrong_labels or not math.isfinite(difference):
         return [Check("8-bit images", None, PIXELS, "another shape or other labels than those of place")]
-    return [Check("8-bit images", difference, PIXELS, f"differ by {difference:.1e}, tolerance {PIXELS:.0e}")]
+    words = f"differ by {difference:.1e}, tolerance {PIXELS:.0e}"
+    return [Check("8-bit images", difference, PIXELS, words)]
 
 
 def _find_mismatch(a: Arrays, b: Arrays) -> str:

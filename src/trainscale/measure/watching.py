@@ -101,7 +101,8 @@ class FollowedRun:
         return apply_searches(plan, read_batches(self.directory))
 
     def find_next_trial(self) -> NextTrial | None:
-        return choose_next_trial(self.plan, [r for r in self.records if r.trial.key not in self._to_repeat])
+        done = [record for record in self.records if record.trial.key not in self._to_repeat]
+        return choose_next_trial(self.plan, done)
 
     @property
     def is_complete(self) -> bool:
