@@ -82,7 +82,7 @@ class Program:
 
 
 def assign_roles(request: ProgramRequest, hosts: Sequence[Host]) -> list[Program]:
-    """Only slots in the hosts file are a limit. FILL fills one host before the next: its slots, GPUs or cores."""
+    """Only slots are a limit. FILL fills one host before the next: its slots, GPUs or cores."""
     is_filled = request.placement == FILL
     limits = [host.slots for host in hosts]
     if is_filled:

@@ -12,7 +12,7 @@ import trainscale
 
 WORKER = Path(trainscale.__file__).resolve().parent / "worker"
 
-# Runs the first line of standard input, a Python string that holds a program, and leaves the rest there.
+# Runs the first line of its input, a Python string with a program, and leaves the rest there.
 # No login shell changes anything in this text.
 RUN_FIRST_LINE = 'import os;exec(eval(b"".join(iter(lambda:os.read(0,1)or b"\\n",b"\\n"))or"str()"))'
 

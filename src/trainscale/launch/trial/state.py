@@ -297,7 +297,7 @@ def find_hang(state: TrialState, stall_seconds: float, now: float) -> Failure | 
 
 
 def _find_behind(workers: Sequence[RankState], are_on_cpus: bool) -> list[RankState]:
-    """Return those that the others wait for: by their steps, else their calls, else, on CPUs, their CPU time."""
+    """Return those that the others wait for, by steps, calls, or on CPUs by CPU time."""
     steps = [worker.step for worker in workers]
     if len(workers) == 1:
         return list(workers)

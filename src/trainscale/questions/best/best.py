@@ -310,7 +310,7 @@ def collect_candidates(runs: Sequence[Run]) -> list[tuple[str, list[Candidate]]]
             own = record.versions or known_versions.get(config, {})
             setup = (config, ", ".join(dict.fromkeys(machines)), tuple(sorted(own.items())))
             records.setdefault(setup, {}).setdefault(record.trial.devices, []).append(record)
-            # Where several runs judged a config, the verdict that says more against it counts.
+            # Of several verdicts on a config, one with a warning counts.
             judged = list(filter(None, (verdicts.get(setup), find_verdict(config, run.parity))))
             judged.sort(key=lambda verdict: not verdict.warning)
             verdicts[setup] = judged[0] if judged else None
@@ -373,7 +373,7 @@ def _choose(
             reason = "no trial has a result"
             if failure:
                 reason = f"{failure.kind}: {find_first_line(failure.message)}"
-        # A point that left its search counts all the same if another run measured it in full.
+        # A point that left its search counts if another run measured it in full.
         elif all(record.trial.short for record in records):
             reason = departures.get((candidate.config, candidate.devices), "")
         reasons.append(reason)

@@ -99,7 +99,7 @@ def read_sides(side: Run | str | Path, on_damage: Callable[[str], None] | None =
     if isinstance(side, Run):
         return side.directory, list_run_sides(str(side.directory), side)
     text = str(side)
-    # Paths and titles may have colons: the path ends at the first one after a file or directory.
+    # The path ends at the first colon after a file or directory.
     ends = [len(text), *(match.start() for match in re.finditer("(?<=.):", text))]
     end = next((end for end in ends if Path(text[:end]).exists()), None)
     if end is None:

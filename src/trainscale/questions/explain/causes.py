@@ -33,7 +33,7 @@ INPUT = "input"  # waiting for samples, and preparing and placing them
 CAUSES = (WORK, CONTENTION, STRAGGLERS, COMMUNICATION, SERVERS, CROSSING, INPUT)
 EXCHANGE = frozenset({COMMUNICATION, SERVERS, CROSSING})
 
-# Losses below 5 % are those of a curve that scales well; repeats on a quiet machine differ by 2 %.
+# A curve that scales well loses less than 5 %; quiet repeats differ by 2 %.
 SMALL_LOSS = 0.05
 # One or two repeats have no interval, so a part must be larger to count.
 SMALL_WITHOUT_INTERVAL = 0.1
@@ -239,7 +239,7 @@ def compute_levels(sources: Sources, means: Mapping[str, RunMean]) -> dict[str, 
         share = sources.config.batch_per_device(devices) / sources.config.batch_per_device(1)
         work = one.compute * share
 
-    # Nothing is exchanged here, so what a missing core costs the exchange is inferred from CPU time.
+    # What a missing core costs the exchange is inferred from CPU time.
     contention = stragglers = None
     if apart is not None:
         contention, stragglers = apart.compute, apart.compute + apart.stragglers
@@ -253,7 +253,7 @@ def compute_levels(sources: Sources, means: Mapping[str, RunMean]) -> dict[str, 
     if near is not None and near_apart is not None:
         exchange_near = near.compute - near_apart.compute - near_apart.stragglers
     if sources.has_servers:
-        # Every worker pays for the exchange what one pays. What servers add grows with the workers.
+        # Every worker pays what one pays. What servers add grows with the workers.
         levels |= {COMMUNICATION: None, SERVERS: None if near_devices else point.compute}
         if stragglers is not None and one is not None and alone is not None and not sources.one_device_exchanges:
             exchange_of_one = np.maximum(alone.compute - one.compute, 0.0)

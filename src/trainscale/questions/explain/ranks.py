@@ -15,10 +15,10 @@ from ...record.trial import RankSample, TrialRecord
 from ...spec.config import Config
 from ...worker.data.facts import SYNTHETIC
 
-# Of what the others, one device alone or its cores give: a rank that gets less lacks its core.
+# Of what the others or one device alone get: a rank that gets less lacks its core.
 FULL_CORE = 0.85
 
-# Ranks on equal devices differ by a few per cent; one that is slow by chance is not slow in every repeat.
+# Ranks on equal devices differ by a few per cent, by chance not in every repeat.
 _SLOWER = 1.10  # on the mean over repeats
 _SLOWER_EACH = 1.05  # in every repeat, and by the interval over repeats
 _LEAST_STEPS = 20  # of a window in which a change is looked for
@@ -103,7 +103,7 @@ def find_slow_ranks(records: Sequence[TrialRecord]) -> tuple[SlowRank, ...]:
             lacks_core &= share is not None and bool(shares) and share < FULL_CORE * median_low(shares)
             if (change := _find_change(rank, rest)) is not None:
                 changes.append(change)
-        # It is slower in every repeat, and would be in others: its interval lies above the bound.
+        # It is slower in every repeat, and its interval lies above the bound.
         low = mean_interval([math.log(factor) for factor in factors]).low
         is_slower = min(factors) > _SLOWER_EACH and (low is None or low > math.log(_SLOWER_EACH))
         if not lacks_core and not (fmean(factors) > _SLOWER and is_slower):

@@ -1,4 +1,4 @@
-"""Scaling results that others have published: the table with its sources, read and selected from."""
+"""Scaling results that others have published: the table, read and selected from."""
 
 import math
 import re

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 CPU = "CPU"
 _ROUNDING = 0.01  # counts of multiply-adds that differ by less are those of one network
 
-# A near point differs at most by these factors, which decide how much is exchanged for the arithmetic.
+# A near point differs at most by these factors.
 _DEVICES, _BATCH, _NETWORK = 2.0, 4.0, 2.0
 
 # With so many near points of the same network (on the same device), only those count.
