@@ -44,7 +44,7 @@ _RENAMED = {
     "oob_tcp_if_include": "prte_if_include",
 }
 
-# What the wrappers of ssh and of the keeper print, and mpirun when it loses a host or has ended.
+# What the wrappers of ssh and of the keeper print, and mpirun when it loses a host or ends.
 _ENDED = "ended with exit code"
 _END = re.compile(rf"(?P<program>ssh|the keeper) {_ENDED} (?P<code>\d+)")
 _LOST_DAEMON = re.compile(r"Remote daemon: .* on node (?P<host>\S+)$")

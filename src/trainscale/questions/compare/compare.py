@@ -367,7 +367,7 @@ def find_differences(a: Side, b: Side) -> tuple[Difference, ...]:
         differences.append(Difference("witness", "witness", ours, theirs, "a refuted trial did not do its work"))
     for name in ("measurement", "versions", "machine"):
         of_a, of_b = getattr(a, name), getattr(b, name)
-        # Two frameworks have different packages, so only those that both have are compared.
+        # Of two frameworks, only the packages that both have are compared.
         only_common = name == "machine" or (name == "versions" and not is_one_framework)
         if not of_a or not of_b:  # a side may have recorded nothing
             continue

@@ -197,7 +197,7 @@ def split_step(sources: Sources, title: str) -> tuple[ExplainedPart, ...]:
             known.append((tuple(together), level))
             together = []
     tail, fewest = (1 - CONFIDENCE) / 2, min(map(len, sources.means.values()))
-    # Chance can put a level above a later one; the part between them is then nothing.
+    # By chance, a level may be above a later one; the part between them is nothing.
     total = float(known[-1][1][0])
     parts, bound, previous = [], 0.0, 0.0
     for causes, level in known:

@@ -239,7 +239,7 @@ def _explain(title: str, sources: Sources, times: Times) -> PointExplanation:
     exchange = describe_exchange(sources, parts)
     batch = config.batch_per_device(devices)
 
-    # If half the batch takes as long, the host that starts the operations takes the time.
+    # If half the batch takes as long, starting the operations takes the time.
     least = _AS_LONG * dict(times).get(batch, math.inf)
     as_long = [int(other) for other, seconds in times if seconds >= least and 2 * other <= batch]
     equal_batch = min(as_long, default=None)
