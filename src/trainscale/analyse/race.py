@@ -27,7 +27,7 @@ CHOICES = (
     "warmup_epochs", "epochs",
 )  # fmt: skip
 
-_WIDER = 2.0  # the standard deviation that is supposed, divided by that of all candidates together
+_WIDER = 2.0  # the supposed standard deviation, over that of all candidates together
 HALF = 0.5  # of the leader's speed: a slower candidate leaves after one trial
 _CERTAIN = (OUT_OF_MEMORY, TIMEOUT, HANG, SKIPPED, REFUTED)  # it would happen again
 MOST_FAILURES = 2  # without a result between them

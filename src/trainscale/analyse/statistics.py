@@ -16,7 +16,7 @@ CONFIDENCE = 0.95
 _QUANTILE = 1 - (1 - CONFIDENCE) / 2
 LEAST_REPEATS = 3  # for an interval: that of two repeats is 3 times as wide
 MOST_REPEATS = 200  # nobody repeats more often to decide between two runs
-# Where the values decide how many there are, an interval is wider by 1 + this / √repeats (bench/intervals.py):
+# Where the values decide their number, an interval is wider by 1 + this / √repeats (bench/intervals.py):
 # such a rule stops too often when values lie close together by chance.
 _SEQUENTIAL = 0.8
 

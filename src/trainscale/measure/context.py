@@ -91,8 +91,9 @@ def make_spec(plan: Plan) -> JsonObject:
     work, measurement = plan.experiment.work, plan.experiment.measurement
     interface = plan.experiment.cluster.interface
     has_several_hosts = len(plan.available.hosts) > 1
+    ladders = plan.ladders.items()
     spec: JsonObject = {
-        "series": [{**config.to_dict(), "ladder": list(counts)} for config, counts in plan.ladders.items()],
+        "series": [{**config.to_dict(), "ladder": list(counts)} for config, counts in ladders],
         "warmup": measurement.warmup,
         "steps": measurement.steps,
         "seed": work.seed,

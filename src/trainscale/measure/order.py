@@ -22,7 +22,7 @@ from ..worker.job import Measure
 from .context import make_short_measure
 
 _GOOD_ENOUGH = 0.01  # half the interval over the mean
-_OVERHEAD_GUESS = 8.0  # seconds of a trial besides its steps, until a trial has been measured
+_OVERHEAD_GUESS = 8.0  # seconds of a trial besides its steps, before one is measured
 _LEAST_WINDOW = 1.0  # seconds
 _CERTAIN = (OUT_OF_MEMORY, TIMEOUT, HANG)  # it would happen again
 
@@ -154,10 +154,10 @@ def _choose_most_useful_point(
 
 # ---- which point
 #
-# The error of an efficiency is that of its point and of the 1-device point. So the cheap 1-device point is repeated
+# The error of an efficiency is that of its point and of the 1-device point, so this cheap point is repeated
 # more often: if a trial of a point costs c, repeats tend to the ratio of the points' CV/√c.
 
-MOST_REPEATS = 100  # of a point; where these do not make an interval narrow, more will not either
+MOST_REPEATS = 100  # of a point: more will not make an interval narrow either
 
 
 @dataclass(frozen=True)
@@ -193,10 +193,10 @@ def choose_point(points: Mapping[PointKey, Repeated], target: float) -> PointKey
 # cost times variance is least for √(C/c · V/B) steps (Kalibera and Jones, 2013).
 
 LEAST_STEPS = 5  # of a window
-_LEAST_FREEDOM = 3  # repeats beyond the first of each point, to estimate the variance between processes
+_LEAST_FREEDOM = 3  # repeats beyond the first of each point, for the variance between them
 _LEAST_BETWEEN = 0.001**2  # no machine repeats its speed more closely than by 0.1 %
 _STEPS_IN_BLOCKS = 20  # shorter windows are not cut into blocks
-_CHEAP_WARMUP = 0.1  # of what a trial costs besides its window: below that, warm-up is never shortened
+_CHEAP_WARMUP = 0.1  # of a trial besides its window: below that, it is not shortened
 _WARMUP_SHARE = 0.25  # of the steps of the window
 _LEAST_WARMUP = 2
 

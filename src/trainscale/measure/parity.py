@@ -23,7 +23,7 @@ from ..worker.job import Device
 from .context import RunContext
 from .expectations import Arrays, Report, find_numbers_file, read_cached, select_part, write_cached
 
-_AT_ONCE = 2  # each may need some gigabytes: AlexNet in float64, with gradients and momentum
+_AT_ONCE = 2  # each may need some gigabytes, as AlexNet in float64
 
 # A deep network amplifies rounding, so float32 may differ from float64 as much as the reference does, times
 # this, between the two bounds; and vice versa. TF32 has 2¹³ times the rounding of float32.

@@ -76,7 +76,7 @@ def _select_run_settings(experiment: Experiment) -> SettingValues:
     return {key: value for key, value in settings.items() if key not in _MACHINE}
 
 
-_LEAST_FOR_A_SIGNAL = 600.0  # seconds: Slurm may send it a minute early, which is too much of a short job
+_LEAST_FOR_A_SIGNAL = 600.0  # seconds: Slurm may send it a minute early
 _SECONDS_PER_UNIT = (86400, 3600, 60, 1)
 
 

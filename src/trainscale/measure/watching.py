@@ -1,4 +1,4 @@
-"""Shows a run that another process measures, by its journal, its lock, and the state of its Slurm job."""
+"""Shows a run that another process measures, by its journal, its lock and its Slurm job."""
 
 from __future__ import annotations
 
