@@ -15,6 +15,7 @@ from trainscale.launch.launchers.callback import CALLBACK_VARIABLE, CallbackEndp
 from trainscale.launch.launchers.slurm import SlurmLauncher
 from trainscale.spec.devices import Host
 
+LAB_HOSTS = 2
 CALL = CallbackEndpoint("10.0.0.1", 4711, "secret")
 HOSTS = ("node1", "node2")
 
@@ -158,8 +159,6 @@ from trainscale.launch.launchers.target import make_launcher
 from trainscale.spec.experiment import make_experiment
 from trainscale.worker.events import Exit, LogLine
 from trainscale.worker.job import Task
-
-LAB_HOSTS = 2
 
 see = '''import json, os, socket
 seen = {name: os.environ.get(name, "") for name in ("CUDA_VISIBLE_DEVICES", "SLURMD_NODENAME", "MADE_BY_SETUP")}
