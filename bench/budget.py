@@ -24,6 +24,7 @@ the results differ. If ``--seconds`` end it, it exits with 3 and the same comman
 """
 
 import argparse
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -40,7 +41,6 @@ from trainscale.measure.order import (
     TrialTimes,
     choose_counts,
     choose_point,
-    list_intervals,
 )
 from trainscale.spec.config import Config
 from trainscale.spec.config import PointKey as Point
@@ -82,7 +82,17 @@ def simulate(
             repeats[point] += 1
             points[point] = _repeated(point, speeds[point][: repeats[point]], True)
     cost = sum(repeats[point] * point[1] for point in points)
-    return Outcome(cost, tuple(repeats.values()), max(width for _, width in list_intervals(points)), _coverage(points))
+    return Outcome(cost, tuple(repeats.values()), find_widest(points), _coverage(points))
+
+
+def find_widest(points: Mapping[Point, Repeated]) -> float:
+    """Return the widest interval of a speed, or of a speed-up over the 1-device point."""
+    widths = []
+    for key, point in points.items():
+        widths.append(ratio([point.speed], [], CONFIDENCE).relative)
+        if key[1] > 1 and (key[0], 1) in points:
+            widths.append(ratio([point.speed], [points[key[0], 1].speed], CONFIDENCE).relative)
+    return max(math.inf if width is None else width for width in widths)
 
 
 def _repeated(point: Point, values: Sequence[float], is_sequential: bool) -> Repeated:
@@ -101,7 +111,7 @@ def _coverage(points: Mapping[Point, Repeated]) -> float:
 
 
 def by_rounds(points: Mapping[Point, Repeated], target: float) -> Sequence[Point]:
-    is_done = max(width for _, width in list_intervals(points)) <= target or any(
+    is_done = find_widest(points) <= target or any(
         (point.speed.repeats or 0) >= MOST_REPEATS for point in points.values()
     )
     return () if is_done else tuple(points)

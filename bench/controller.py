@@ -24,7 +24,7 @@ from trainscale.cluster.hosts import HostAccess
 from trainscale.launch.launchers.callback import CallbackEndpoint, CallbackLauncher
 from trainscale.launch.trial.state import TrialState
 from trainscale.launch.trial.trial import TrialSettings, supervise_trial
-from trainscale.record.journal import open_journal, read_trials
+from trainscale.record.journal import LOGS, open_journal, read_trials
 from trainscale.record.run import RunInfo
 from trainscale.record.trial import TrialRecord
 from trainscale.spec.config import Config, Trial
@@ -97,7 +97,7 @@ def measure(ranks: int, host_count: int, seconds: int, open_files: int) -> Figur
         directory = Path(folder) / "run"
         with open_journal(directory, RunInfo({"bench": "controller"})) as journal:
             clock = Clock()
-            record = supervise_trial(trial, slots, replace(settings, logs=journal.logs), launcher, clock)
+            record = supervise_trial(trial, slots, replace(settings, logs=journal.directory / LOGS), launcher, clock)
             ended = time.monotonic()
             journal.append(record)
             figures.journal_seconds = time.monotonic() - ended

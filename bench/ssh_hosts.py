@@ -18,7 +18,6 @@ import time
 from pathlib import Path
 
 from trainscale.cluster.hosts import HostAccess
-from trainscale.launch.connected_hosts import ConnectOptions
 from trainscale.launch.launchers.ssh import SshLauncher
 from trainscale.spec.devices import Host
 from trainscale.worker.job import Task
@@ -44,11 +43,11 @@ def measure(names: list[str], addresses: list[str], trials: int, anew: bool) -> 
     """Run inside the lab. Return elapsed and processor seconds of every connection."""
     hosts = tuple(Host(address, name) for address, name in zip(addresses, names, strict=True))
     launcher = SshLauncher(HostAccess(hosts))
-    launcher.keeps_connections = not anew
+    launcher.reuses_keepers = not anew
     results = []
     for _ in range(trials):
         began, cpu_began = time.monotonic(), cpu_seconds()
-        with launcher.connect(names, ConnectOptions(300.0)) as connected:
+        with launcher.connect(names, 300.0) as connected:
             connected.find_ports(dict.fromkeys(names, 1))
             connected.start([Task(name, 0, ["true"]) for name in names], 300.0)
             for _event in connected.read_events(300.0):
