@@ -59,7 +59,8 @@ def keras_torch_loop(adapter: Any, images: Any, labels: Any) -> Loop:
 
 def tensorflow_loop(adapter: Any, images: Any, labels: Any) -> Loop:
     """Calls of the tf.function that trains. Reading the last loss waits for the device."""
-    train_step, scalars = adapter._step, (adapter._rate_on_device, adapter._dropping)
+    rate = adapter._place_rate(adapter._rates(adapter._updates))
+    train_step, scalars = adapter._step, (rate, adapter._dropping)
 
     def train(steps: int) -> None:
         for _ in range(steps):
@@ -73,7 +74,7 @@ def jax_loop(adapter: Any, images: Any, labels: Any) -> Loop:
     """Calls of the jitted step. The state is handed back to the harness, because each step donates the last one's."""
     import jax
 
-    train_step, rate = adapter._program, adapter._rate[1]
+    train_step, rate = adapter._program, adapter._place_rate(adapter._rates(adapter._steps))
 
     def train(steps: int) -> None:
         parameters, momentum, state = adapter._parameters, adapter._momentum, adapter._state
